@@ -17,6 +17,7 @@ from typing import Any
 
 import logdb
 from logdb import serde
+from logdb.errors import DeliveryTimeout, IllegalGeneration, ProducerFenced, UnknownMember
 
 STOCK = 100
 
@@ -46,16 +47,21 @@ def work(db: logdb.Database, worker: str, handled: list[tuple[str, str, int, boo
         while batches := consumer.poll(timeout_ms=500, max_records=50):
             stock.catch_up()  # with what the worker before has committed of a partition
             left: dict[str, int] = {}
-            with db.transaction(f"fulfilment-{worker}") as transaction:
-                for records in batches.values():
-                    for record in records:
-                        before = left.get(record.key) if record.key in left else int(stock.get(record.key, STOCK))
-                        filled = record.value["count"] <= before
-                        left[record.key] = before - record.value["count"] * filled
-                        handled.append((worker, record.key, record.value["number"], filled))
-                for retailer, count in left.items():
-                    transaction.send("stock", b"%d" % count, key=retailer.encode())
-                transaction.send_offsets(consumer)
+            done = []
+            for records in batches.values():
+                for record in records:
+                    before = left[record.key] if record.key in left else int(stock.get(record.key, STOCK))
+                    filled = record.value["count"] <= before
+                    left[record.key] = before - record.value["count"] * filled
+                    done.append((worker, record.key, record.value["number"], filled))
+            try:
+                with db.transaction(f"fulfilment-{worker}") as transaction:
+                    for retailer, count in left.items():
+                        transaction.send("stock", b"%d" % count, key=retailer.encode())
+                    transaction.send_offsets(consumer)
+            except (DeliveryTimeout, IllegalGeneration, ProducerFenced, UnknownMember):
+                continue  # the process was stopped for too long: the next poll returns these orders again, here or to another worker
+            handled += done
 
 
 def made_up_orders(count: int, retailers: int) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -67,6 +67,7 @@ CODES: dict[type[LogdbError], tuple[int, int]] = {
     errors.NotAssigned: (409, 40903),
     errors.NoOffset: (404, 40406),
     errors.NotLeaderOrFollower: (503, 50321),
+    errors.NotLeaderAfterAppend: (503, 50330),
     errors.NotEnoughReplicas: (503, 50322),
     errors.NotEnoughReplicasAfterAppend: (503, 50323),
     errors.CommitTimeout: (504, 50402),

@@ -63,6 +63,8 @@ logger = logging.getLogger(__name__)
 
 _REGISTER_S, _AGAIN_S = 2.0, 0.1
 _SAY_S = 5.0
+READY_S = 60.0
+"""The time in which a node is to be let in, counted from its start; the test of a starved machine has 300 partitions."""
 _LATE_HALF_LIFE_S = 10.0
 _PROPOSE_S = 5.0
 _THREADS_MAX = 16  # for what the replicas bring about: brokers are suspected, coordinators resign, and are loaded, which waits for replicas
@@ -81,6 +83,8 @@ class Node:
     ``_ended``      ``running``     set for good: no more heartbeats
     ``_beat_is_due`` copy, heartbeats set: this node knows more than it has told the controller
     ``_reason``     heartbeats      why this node was not let in, as far as it knows
+    ``_step``       ``running``,    what the start is at, until ``_unfenced`` is set
+                    ``begin``
     ``_has_quorum`` ``leave``       at the end: False: the controllers did not answer a moment ago
     =============== =============== ====================================================================
     """
@@ -97,6 +101,7 @@ class Node:
         self._unfenced, self._ended = renewed(threading.Event()), renewed(threading.Event())
         self._beat_is_due = renewed(threading.Event())
         self._has_quorum, self._reason = True, "it has not caught up yet"
+        self._step: Callable[[], str] = lambda: "it opens its directory"
         self._security = Security(token=cluster_token(self.config.secret, self.config.cluster), context=node_tls(self.config).client)
 
     @property
@@ -134,6 +139,8 @@ class Node:
             DuplicateBroker: Another process is registered as this node, and lives.
         """
         with contextlib.ExitStack() as closing:
+            closing.callback(self._unfenced.set)  # the last step: nothing waits for it any more
+            started("logdb-readiness", self._say_whether_ready)
             scrub = self.config.scrub_bytes_per_second
             store = Store.open(self._path, replicated=True, durability="fsync", scrub_bytes_per_second=scrub, **options)
             closing.callback(store.close)
@@ -142,6 +149,7 @@ class Node:
             directory.check_quorum(store.io, self._path, self.config)
             controller = ControllerProcess(self.config, os.path.join(self._path, cluster_file.QUORUM_NAME))
             closing.callback(controller.stop)
+            self._step = lambda: "its controller starts"
             controller.start()
             client = self._client = ControllerClient(self.config, self.config.node)
             closing.callback(client.close)
@@ -156,10 +164,12 @@ class Node:
             closing.callback(broker.close)
             closing.callback(replicas.close)  # first: what the broker waits for is not to come any more
             closing.callback(nodes.close)
+            self._step = lambda: "it registers with the controllers; a majority of them must run"
             self._registered = self._register(store.io, store.database_id, unclean=_is_unclean(store))
             self._first_index = promotion.begin(store, client, self.config, self._registered) if self._promoting else self._registered.index
             copy = self._copy = StateCopy(client, self._take, self._foresee)
             closing.callback(self._stop, client, copy)
+            self._step = lambda: f"it opens its partitions: {replicas.progress()}"
             self._wait_for_first_state(copy)
             yield broker
 
@@ -221,6 +231,16 @@ class Node:
                 incarnations.save(io, self._path, (incarnation,))
                 return answer
 
+    def _say_whether_ready(self) -> None:
+        """Log it if the node is not ready in time, and each time when it has taken twice as long.
+
+        The node goes on with its start: another one would have to do the same.
+        """
+        began, wait_s = time.monotonic(), READY_S
+        while not self._unfenced.wait(wait_s):
+            wait_s = time.monotonic() - began
+            logger.error("node %d is not ready %.0f s after its start: %s", self.config.node, wait_s, self._step())
+
     def _wait_for_first_state(self, copy: StateCopy) -> None:
         """Until the store and the replicas have followed the state in which this node is registered; says now and then what is missing."""
         said = 0
@@ -261,6 +281,7 @@ class Node:
 
     def begin(self) -> None:
         """The doors are open: say so to the controller, now and with each heartbeat; returns once it has let this node lead."""
+        self._step = lambda: f"it waits to be let in by the controller: {self._reason}"
         started("logdb-heartbeats", self._beat)
         if self._promoting:
             started("logdb-promotion", partial(promotion.finish, self._path, self.config, self._metadata, self._ended))

@@ -555,6 +555,17 @@ class NotLeaderOrFollower(LogdbError):
         self.topic, self.partition, self.leader, self.leader_epoch = topic, partition, leader, leader_epoch
 
 
+class NotLeaderAfterAppend(NotLeaderOrFollower):
+    """The batch was appended, then the node lost its leadership.  A retry without a producer id may append it twice.
+
+    The next leader has the batch if it was replicated in time.
+    """
+
+    def __init__(self, topic: str, partition: int, leader_epoch: int) -> None:
+        reason = f"a batch was appended to {topic}-{partition}, then this node lost its leadership of epoch {leader_epoch}"
+        super().__init__(topic, partition, None, leader_epoch, reason=f"{reason}; a retry may append it twice")
+
+
 class NotEnoughReplicas(LogdbError):
     """Fewer replicas are in sync than ``min.insync.replicas``: nothing was appended."""
 

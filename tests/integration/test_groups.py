@@ -134,6 +134,18 @@ def test_members_come_and_go_and_everything_is_read_once(db, strategy):
     assert sorted(numbers) == list(range(3000))
 
 
+@pytest.mark.parametrize("end", ["close", "unsubscribe", "assign"])
+def test_a_member_that_leaves_while_its_join_waits_for_others_is_no_member(db, end):
+    first, second = db.consumer("t", group_id="g"), db.consumer("t", group_id="g")
+    first.poll()
+    second.poll()
+    assert len(db.describe_group("g").members) == 2
+    {"close": second.close, "unsubscribe": second.unsubscribe, "assign": lambda: second.assign(T[:1])}[end]()
+    (member,) = db.describe_group("g").members
+    until(lambda: first.poll() or len(first.assignment()) == 3, "the first member has all partitions")
+    assert db.describe_group("g").members[0].member_id == member.member_id == first.group_metadata().member_id
+
+
 @pytest.mark.local
 def test_a_member_that_leaves_before_it_knows_its_assignment_cannot_commit(db):
     """As in Kafka: the commit of ``on_revoked`` is told to poll, which is too late; the member has left."""
@@ -437,6 +449,22 @@ def test_an_instance_that_restarts_gets_back_what_it_had(stopped, clock):
         with pytest.raises(FencedInstance):
             again.poll()
     assert again.assignment() == []
+
+
+@pytest.mark.parametrize("end", ["close", "unsubscribe"])
+def test_an_instance_that_ends_keeps_its_partitions_until_its_session_is_over(stopped, clock, end):
+    first = stopped.consumer("t", group_id="g", group_instance_id="one", max_poll_interval_ms=10_000)
+    other = stopped.consumer("t", group_id="g", max_poll_interval_ms=60_000)
+    join(first, other)
+    had = other.assignment()
+    assert 0 < len(had) < 3
+    getattr(first, end)()
+    pass_ms(stopped, clock, 9_999)
+    join(other)
+    assert (other.assignment(), len(stopped.describe_group("g").members)) == (had, 2)
+    pass_ms(stopped, clock, 1)
+    join(other)
+    assert (len(other.assignment()), len(stopped.describe_group("g").members)) == (3, 1)
 
 
 # ---------------------------------------------------------------- committed offsets

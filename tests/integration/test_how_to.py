@@ -24,7 +24,7 @@ from support.postgres import open_to_its_user
 from support.tools import needs
 
 PAGES = sorted(page.stem for page in DIRECTORY.glob("*.md") if page.stem != "index")
-LONG = ("boards", "job-queue", "upgrading")
+LONG = ("boards", "job-queue", "totals-per-key", "upgrading")
 PORTS = ("6379", "8080", "8081", "8082", "8083", "8443", "9092")
 PROGRAMS = {
     "connect": "curl",

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -61,6 +62,7 @@ def run(program: Path, kill_at: int, variables: dict[str, str]) -> bool:
     assert done.returncode in {0, -signal.SIGKILL}, done.stderr
     return done.returncode != 0
 
+
 STOPPED = f"""
 import os, runpy, signal, sys
 from logdb.client.producer.transaction import Transaction
@@ -86,11 +88,19 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_a_worker_of_the_queue_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    """Stopped for longer than its transaction may be open, and until another worker has done all jobs."""
+@pytest.mark.parametrize("delivery_timeout_ms", [120_000, 1_000])
+def test_a_worker_of_the_queue_that_was_stopped_goes_on(tmp_path: Path, delivery_timeout_ms: int) -> None:
+    """Stopped for longer than its transaction may be open, or than records may wait, and until another worker has done all jobs."""
     with logdb.open(tmp_path / "queue") as db, logdb.serve(db, http="127.0.0.1:0") as server:
+        changes = {
+            "http://localhost:8080": server.addresses[0],
+            "max_poll_interval_ms=5_000": "max_poll_interval_ms=1_000",
+            "transaction_timeout_ms=5_000": f"transaction_timeout_ms=1_000, delivery_timeout_ms={delivery_timeout_ms}",
+            "timeout_ms=12_000": "timeout_ms=6_000",
+            "range(600)": "range(180)",
+        }
         for fence in fences("job-queue"):
-            body = fence.body.replace("http://localhost:8080", server.addresses[0]).replace("5_000", "1_000").replace("10_000", "6_000").replace("range(600)", "range(180)")
+            body = re.sub("|".join(map(re.escape, changes)), lambda found: changes[found[0]], fence.body)
             if fence.title:
                 (tmp_path / fence.title).write_text(body, encoding="utf-8")
         run_page("add_jobs.py", tmp_path)

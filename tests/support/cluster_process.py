@@ -20,13 +20,13 @@ from support.ports import free_port
 class ClusterProcess:
     """Nodes by their numbers; ``urls``: of their HTTP doors, the first one is node 1's; ``kafka``: the addresses of their Kafka doors."""
 
-    def __init__(self, path: Path, count: int = 3, *flags: str, kafka: bool = False, racks: Sequence[str] = ()) -> None:
-        """Make the directories; no node runs."""
+    def __init__(self, path: Path, count: int = 3, *flags: str, kafka: bool = False, racks: Sequence[str] = (), nice: int = 0) -> None:
+        """Make the directories; no node runs.  ``nice``: how far the priority of the nodes is lowered."""
         ports, more = ([free_port() for _ in range(count)] for _ in range(2))
         _, nodes = directory.init(str(path), count, ports, more if kafka else (), racks=racks)
         self.path, self.numbers, self.urls = path, range(1, count + 1), [node.addresses.http for node in nodes]
         self.kafka = [f"127.0.0.1:{port}" for port in more] if kafka else []
-        self._flags = flags
+        self._flags, self._before = flags, ["nice", "-n", str(nice)] if nice else []
         self.processes: dict[int, subprocess.Popen[str]] = {}
 
     def data(self, number: int) -> str:
@@ -42,7 +42,7 @@ class ClusterProcess:
         """Start nodes, or all; returns when each is let in."""
         for number in numbers or self.numbers:
             command = [sys.executable, "-m", "logdb.cli", "serve", self.data(number), "--cluster", self.config(number), *self._flags]
-            self.processes[number] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            self.processes[number] = subprocess.Popen([*self._before, *command], stdout=subprocess.PIPE, text=True)
         for number in numbers or self.numbers:
             for address in (self.url(number), *self.kafka[number - 1 : number]):
                 said = self.processes[number].stdout.readline().strip()
@@ -84,9 +84,11 @@ class ClusterProcess:
 
 
 @contextlib.contextmanager
-def cluster_process(path: Path, count: int = 3, *flags: str, kafka: bool = False, racks: Sequence[str] = ()) -> Iterator[ClusterProcess]:
+def cluster_process(
+    path: Path, count: int = 3, *flags: str, kafka: bool = False, racks: Sequence[str] = (), nice: int = 0
+) -> Iterator[ClusterProcess]:
     """A cluster whose nodes run; those that the test did not end have to end well."""
-    cluster = ClusterProcess(path, count, *flags, kafka=kafka, racks=racks)
+    cluster = ClusterProcess(path, count, *flags, kafka=kafka, racks=racks, nice=nice)
     with cluster.running():
         yield cluster
 

@@ -64,6 +64,7 @@ _LONG_FLIPS = "it checks a whole database for each flip; crash/test_aborted_inde
 _LONG_COPIES = "each call of a copy of all files; the other operations of test_every_call.py are in make test"
 _OTHER_FILES = "another file that finds no room; make test has __transaction_state"
 _MEASURES = "it measures a process for some time"
+_SESSIONS = "it waits for sessions that end; make test has a stop between the offsets and the commit"
 _BUILDS = "it builds the package, or its own machine"
 CHECK = {
     "crash/test_compaction.py::test_killed_at_every_call": _STORIES,
@@ -87,6 +88,11 @@ CHECK = {
     "crash/test_transaction_lab.py::test_killed_at_every_call[os]": _ANOTHER_LEVEL,
     "crash/test_upload_kills.py": _KILLS,
     "examples/test_exactly_once_sqlite.py": _KILLS,
+    "examples/test_totals_per_key.py::test_one_worker_is_stopped_and_one_is_killed[committed-sent]": _SESSIONS,
+    "examples/test_totals_per_key.py::test_one_worker_is_stopped_and_one_is_killed[looked up-committed]": _SESSIONS,
+    "examples/test_totals_per_key.py::test_one_worker_is_stopped_and_one_is_killed[polled-offsets sent]": _SESSIONS,
+    "examples/test_totals_per_key.py::test_one_worker_is_stopped_and_one_is_killed[sent-polled]": _SESSIONS,
+    "examples/test_totals_per_key.py::test_the_program": _SESSIONS,
     "fuzz/test_openapi.py": "schemathesis makes many requests; fuzz/test_kafka_frames.py is in make test",
     "integration/cluster/test_assignments.py": _NODES,
     "integration/cluster/test_clients.py": _NODES,
@@ -165,6 +171,7 @@ FAULT = {
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc[restore]": _LONG_STORY,
     "compat/test_spark_iceberg.py::test_a_kill_at_each_step_of_a_commit": "Spark reads after each kill; iceberg/ has it in make check",
     "crash/test_faulty_libc.py::test_at_the_calls_of_libc[snapshot]": _LONG_STORY,
+    "integration/cluster/test_dead_node.py": "eight clients in four languages; cluster/test_foreign_kills.py is in make check",
     "integration/cluster/test_rolling_restarts.py": "eight clients in four languages; cluster/test_kills_under_clients.py is in make test",
     "integration/cluster/test_starved.py": "it takes five minutes; unit/replication/test_node.py is in make quick",
     "integration/cluster/test_storm.py::test_restarts_and_syncs_that_hang_store_nothing_twice": "30 episodes; test_storm.py::test_a_storm",

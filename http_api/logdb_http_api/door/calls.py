@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from logdb.client.database import Database
+from logdb.errors import MemberIdRequired
 from logdb.requests import cluster, groups, topic_changes, topics, transactions
 from logdb.requests.groups import JoinGroup, LeaveGroup, SyncGroup
 from logdb.requests.request import REQUESTS
@@ -69,22 +70,32 @@ async def _outcome(http: Request, kind: type[SessionRequest[Any]], future: "Futu
 
 
 async def _join_group(http: Request) -> web.StreamResponse:
-    """If the client goes away before the answer, the member leaves the group again."""
+    """If the client goes away before the answer, a new member leaves the group again."""
     given = await http.decoded(JoinGroup)
     joined = await http.call(http.session.submit, given)
     try:
         return encoded(await _outcome(http, JoinGroup, joined))
     except asyncio.CancelledError:
-        if not given.member_id and given.group_instance_id is None:
-            joined.add_done_callback(partial(_remove_member, http, given.group_id))
+        is_new = given.require_member_id or not given.member_id
+        if is_new and given.group_instance_id is None:
+            if given.member_id:
+                _remove_member(http, given.group_id, given.member_id)
+            else:
+                joined.add_done_callback(partial(_remove_joined, http, given.group_id))
         raise
 
 
-def _remove_member(http: Request, group_id: str, joined: "Future[JoinResult]") -> None:
-    """Remove a member, in a thread of the door: the calling thread, which completed the join, may hold the group's lock."""
-    if joined.exception() is None:
-        with contextlib.suppress(RuntimeError):  # the door is closed: the member's session expires
-            http.door.executor.submit(http.session.submit, LeaveGroup(group_id, joined.result().member_id))
+def _remove_joined(http: Request, group_id: str, joined: "Future[JoinResult]") -> None:
+    """Remove a member that has learnt its id from an answer that nobody reads."""
+    error = joined.exception()
+    if error is None or isinstance(error, MemberIdRequired):
+        _remove_member(http, group_id, joined.result().member_id if error is None else error.member_id)
+
+
+def _remove_member(http: Request, group_id: str, member_id: str) -> None:
+    """Remove a member, in a thread of the door: the calling thread may be the event loop's, or hold the group's lock."""
+    with contextlib.suppress(RuntimeError):  # the door is closed: the member's session expires
+        http.door.executor.submit(http.session.submit, LeaveGroup(group_id, member_id))
 
 
 async def _wait(http: Request) -> web.StreamResponse:

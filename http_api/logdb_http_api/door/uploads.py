@@ -109,7 +109,8 @@ async def append(request: Request) -> web.StreamResponse:
             raise ApiError(422, 422, f"{name}={value}: must be in [0, {limit - 1}]")
     session = request.session
     session.authorize(Produce(*where, transactional_id=given.transactional_id))
-    leadership = None if session.replication is None else session.leadership(*where)
+    first = (given.producer_id, given.sequence)
+    leadership = None if session.replication is None else session.leadership(*where, first=lambda: first)
     uploads = request.door.uploads
     if missing := await request.call(uploads.missing, where, names):
         return encoded(AppendedUploads(-1, -1, missing))

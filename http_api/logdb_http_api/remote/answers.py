@@ -68,7 +68,7 @@ def check(answer: HttpAnswer) -> None:
     if answer.status < 400:
         return
     error = _refusal(answer)
-    raise RefusedUnread(error) if _is_refused_unread(answer) else error
+    raise RefusedUnread(error) if error.offsets is None and _is_refused_unread(answer) else error
 
 
 def _refusal(answer: HttpAnswer) -> LogdbError:

@@ -226,4 +226,4 @@ def _partition(values: dict[str, Any], name: str, url: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         error = None
     error = error or InvalidAnswer(url, f"Kafka's error code {one['error_code']} {one.get('error_message') or ''}")
-    raise RefusedUnread(error) if isinstance(error, Closed) else error
+    raise RefusedUnread(error) if isinstance(error, Closed) and error.offsets is None else error

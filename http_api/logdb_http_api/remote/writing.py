@@ -15,6 +15,7 @@ from logdb.errors import (
     InvalidAnswer,
     LogdbError,
     NotEnoughReplicasAfterAppend,
+    NotLeaderAfterAppend,
     ServerUnavailable,
     UnexpectedOffset,
 )
@@ -28,6 +29,8 @@ _REQUESTS_MAX = BATCHES_MAX
 REQUEST_BATCHES_MAX = BATCHES_MAX // _REQUESTS_MAX
 _MEMORY_COUNT = _REQUESTS_MAX + 1
 _SEQUENCE_MASK = 2**31 - 1
+_UNKNOWN = (ServerUnavailable, CommitTimeout, NotEnoughReplicasAfterAppend, NotLeaderAfterAppend, InvalidAnswer)
+"""The errors after which the log may have the batches of a request that was sent."""
 
 
 class Identity:
@@ -153,8 +156,8 @@ class Upload:
         except UnexpectedOffset:
             self._under_way.popleft()  # the log has no unacknowledged batch of it
             raise
-        except (ServerUnavailable, CommitTimeout, NotEnoughReplicasAfterAppend, InvalidAnswer):
-            self._is_unknown = exchange.was_sent
+        except LogdbError as error:
+            self._is_unknown = exchange.repeated or (isinstance(error, _UNKNOWN) and exchange.was_sent)
             raise
         self._identity.advance(record_count)
         self.offsets = range(said.base_offset if self.offsets is None else self.offsets.start, said.next_offset)

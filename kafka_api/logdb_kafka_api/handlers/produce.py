@@ -9,9 +9,18 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from logdb.access.session import AuthorizedSession
-from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, magic_at, size_at
+from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, first_sequence, magic_at, size_at
 from logdb.codec.messages import PRODUCE_REQUEST, PRODUCE_RESPONSE
-from logdb.errors import CoordinatorLoading, InvalidBatch, InvalidTimestamp, LogdbError, NotAuthorized, ProducerFenced
+from logdb.errors import (
+    Closed,
+    CoordinatorLoading,
+    InvalidBatch,
+    InvalidTimestamp,
+    InvalidTransactionState,
+    LogdbError,
+    NotAuthorized,
+    ProducerFenced,
+)
 from logdb.log.protocols import ReplicaLog
 from logdb.model import DURABILITY_LEVELS, Buffer, TopicPartition
 from logdb.requests.error_document import document
@@ -26,13 +35,16 @@ from logdb_kafka_api.repeated import ACKS, ANY_OFFSET, NO_ACKNOWLEDGEMENT, OF_AL
 logger = logging.getLogger(__name__)
 
 _FIRST_OF_V2, FIRST_OF_ZSTD = 3, 7  # versions whose batches have magic 2, or may be compressed by zstd
+_FIRST_OF_ABORTABLE = 11  # whose clients know TRANSACTION_ABORTABLE
 _FIRST_OF_ADDING = 12  # whose clients leave it to Produce to add partitions to a transaction (KIP-890)
 FIRST_OF_IDS = 13  # version that names topics by their ids
 _ZSTD = 4  # the codec's number
 _CODES: Mapping[type[LogdbError], Code] = {
     ProducerFenced: Code.INVALID_PRODUCER_EPOCH,
     CoordinatorLoading: Code.NOT_ENOUGH_REPLICAS,
+    Closed: Code.NOT_LEADER_OR_FOLLOWER,
 }
+"""Of the codes that clients send the same batch again after: librdkafka takes a new producer epoch after others, as NETWORK_EXCEPTION."""
 
 
 class Target(Protocol):
@@ -241,15 +253,17 @@ def _append(
     if topic_id is None:
         return _refused(where, Code.UNKNOWN_TOPIC_ID)
     code = None if codec >= 0 else _refusal(to.asked, records, version, detailed=detailed)
+    verify_only = version < _FIRST_OF_ADDING and not detailed
     try:
         if code is not None:
             session.authorize(Produce(*where, transactional_id=values["transactional_id"]))
             return _refused(where, code)
         of_all = values["acks"] == OF_ALL
-        leadership = None if session.replication is None else session.leadership(*where, acknowledged_by_all=of_all)
+        leadership = None
+        if session.replication is not None:
+            leadership = session.leadership(*where, acknowledged_by_all=of_all, first=partial(first_sequence, records))
         if log is None and codec >= 0:
             log = session.usual_log(where, to.asked.durability, topic_id)
-        verify_only = version < _FIRST_OF_ADDING and not detailed
         offsets = session.append(to.asked, records, log=log, verify_only=verify_only, topic_id=topic_id)
         answer: Values
         if detailed:
@@ -267,7 +281,10 @@ def _append(
             awaited.append(Awaited(where, answer, leadership, offsets.stop))
         return answer
     except Exception as error:  # noqa: BLE001 -- an error of ours is logged there; the other partitions, and the connection, go on
-        return failed(session, where, error, detailed=detailed, by_id=bool(topic_id))
+        refused = failed(session, where, error, detailed=detailed, by_id=bool(topic_id))
+        if isinstance(error, InvalidTransactionState) and verify_only and values["transactional_id"] and version >= _FIRST_OF_ABORTABLE:
+            refused["error_code"] = Code.TRANSACTION_ABORTABLE  # the client aborts; after INVALID_TXN_STATE it gives up its producer
+        return refused
 
 
 def _refusal(asked: Produce, records: memoryview, version: int, *, detailed: bool) -> Code | None:

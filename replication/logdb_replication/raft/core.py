@@ -58,8 +58,8 @@ from logdb_replication.raft.starts import Others, Start, VoterProgress
 from logdb_replication.raft.voters import Peer, Voter, decode_voters, encode_voters
 
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2  # as in pysyncobj
-BATCH_SIZE_BYTES = 1 << 20
-CHUNK_SIZE_BYTES = 256 << 10
+BATCH_SIZE_BYTES = CHUNK_SIZE_BYTES = 256 << 10  # of a message, for which votes wait
+PIECE_TIMEOUTS = 2.0  # election timeouts after which a piece of a snapshot without an answer is sent again; then twice as many, and so on
 LATE_HALF_LIFE_S = 10.0
 LATE_MAX, LATE_TIMES = 3.0, 2.0  # in election timeouts; how many times a delay lengthens them
 BACK_OFF_MAX = 3  # doublings
@@ -162,6 +162,7 @@ class Core:
         self._round, self._rounds = 0, dict[Peer, int]()
         self._asked_from = 0  # the round before the commands of this tick
         self._sending: dict[Peer, tuple[int, int]] = {}  # index and offset of the snapshot that a follower is sent
+        self._pieces: dict[Peer, tuple[tuple[int, int], float, float]] = {}  # the piece that is under way, since when, and for how long
         self._incoming, self._incoming_of = bytearray(), (0, 0)  # and of one that this follower is sent: term and index
         self._waiting: dict[int, tuple[int, Pending | VotersChange]] = {}
         self._readings: list[Reading] = []
@@ -381,6 +382,7 @@ class Core:
         The pre-vote of a voter that has gone counts no longer: an election needs a majority that is there.
         """
         self.connected_with.discard(peer)
+        self._pieces.pop(peer, None)
         self._keep_starts()
         had_majority = self._majority(len(self._pre_votes))
         self._pre_votes.discard(peer)
@@ -433,6 +435,7 @@ class Core:
         """A majority has voted for this voter: it begins its term with an entry of it."""
         self._rounds.clear()
         self._sending.clear()
+        self._pieces.clear()
         self.leader = self.peer
         self.become(LEADER)
         self.answered.clear()
@@ -664,11 +667,17 @@ class Core:
     # ------------------------------------------------------------ snapshots
 
     def _send_chunk(self, peer: Peer) -> None:
+        """The piece that comes next; while it is under way, an empty one as a heartbeat, which the follower answers, too."""
         index, offset = self._sending.get(peer, (0, 0))
         if index != self.snapshot_index:
             index, offset = self._sending[peer] = self.snapshot_index, 0
         message = {"type": "snapshot", "term": self.term, "round": self._round, "index": index, "offset": offset}
-        self._want(SendPiece(peer, message, CHUNK_SIZE_BYTES))
+        place, at, wait_s = self._pieces.get(peer, ((0, 0), -math.inf, 0.0))
+        is_under_way = place == (index, offset) and self.now - at < wait_s
+        if not is_under_way:  # once more: the network may need longer for a piece, and has the former ones to carry
+            wait_s = 2 * wait_s if place == (index, offset) else PIECE_TIMEOUTS * self.patience_s
+            self._pieces[peer] = (index, offset), self.now, wait_s
+        self._want(SendPiece(peer, message, 0 if is_under_way else CHUNK_SIZE_BYTES))
 
     def _on_snapshot_reply(self, peer: Peer, message: Message) -> None:
         if self.state != LEADER or peer not in self.others:
@@ -678,7 +687,7 @@ class Core:
         if message["index"] == index and self.next[peer] <= self.log.base:
             self._sending[peer] = index, message["offset"]
             if message["offset"] > offset:
-                self._send_chunk(peer)  # what was lost is sent again by the next heartbeat
+                self._send_chunk(peer)
 
     def _on_snapshot(self, peer: Peer, message: Message) -> None:
         """A piece of the leader's snapshot; the last one makes it this voter's."""

@@ -8,6 +8,13 @@ Each voter opens a connection to each other one and sends on it; it listens on t
 (names, connects, TLS, proofs) happens in short-lived threads, bounded in number and time; the loop's thread only sees sockets of voters
 that have proven the secret.  A message that finds no connection, or one whose queue is full, is dropped: Raft sends it again.
 
+A connection has two queues.  Entries, with the heartbeats between them, and pieces of a snapshot may be many and large; a follower hears
+its leader by each of them.  Votes, answers, and the heartbeats between two pieces are small, and overtake those: they wait for the rest of
+one frame, and for what the kernel has not sent.
+
+    send ──► urgent ──┐
+        └──► bulk ────┴──► framed, one at a time ──► sending ──► the socket
+
 Threading: ``wait``, ``send``, ``add``, ``drop``, ``destroy``: the node's thread.  ``wake``: any.
 """
 
@@ -35,16 +42,67 @@ logger = logging.getLogger(__name__)
 PROTOCOL = Protocol(b"LDBQRM02", "voter", encode_voter, decode_voter)
 RETRY_S = 0.2
 QUEUE_SIZE_BYTES_MAX = 8 << 20
+_URGENT_SIZE_BYTES_MAX = 256 << 10
+_UNSENT_BYTES_MAX = 128 << 10  # in the kernel
 _READ_SIZE_BYTES = 256 << 10
 _Socket = socket.socket
 
 
+class Queue:
+    """Messages of one kind, as they are encoded; the last one may be longer than there is room."""
+
+    def __init__(self, size_bytes_max: int) -> None:
+        self._messages, self._size_bytes_max, self.size_bytes = deque[bytes](), size_bytes_max, 0
+
+    def put(self, message: bytes) -> bool:
+        """Whether there was room."""
+        if self.size_bytes > self._size_bytes_max:
+            return False
+        self._messages.append(message)
+        self.size_bytes += len(message)
+        return True
+
+    def take(self) -> bytes | None:
+        if not self._messages:
+            return None
+        message = self._messages.popleft()
+        self.size_bytes -= len(message)
+        return message
+
+
 class Link:
-    """A connection that has shaken hands; ``writer`` where this voter opened it, else ``reader``."""
+    """A connection that has shaken hands; ``writer`` where this voter opened it, else ``reader``.
+
+    Attributes:
+        sending: The rest of a frame.  The other side counts frames, so a message becomes a frame when its turn has come.
+        full: The selector tells when the socket takes more.
+    """
 
     def __init__(self, sock: _Socket, peer: Peer, *, writer: FrameWriter | None = None, reader: FrameReader | None = None) -> None:
         self.sock, self.peer, self.writer, self.reader = sock, peer, writer, reader
-        self.queue, self.full = bytearray(), False  # ``full``: the selector tells when the socket takes more
+        self._urgent, self._bulk = Queue(_URGENT_SIZE_BYTES_MAX), Queue(QUEUE_SIZE_BYTES_MAX)
+        self.sending, self.full = memoryview(b""), False
+
+    def put(self, message: Message) -> bool:
+        """Whether there was room."""
+        kind = message["type"]
+        is_bulk = kind == "append_entries" or (kind == "snapshot" and message["data"])
+        return (self._bulk if is_bulk else self._urgent).put(encode(message))
+
+    def has_more(self) -> bool:
+        """Whether something is to be sent: ``sending`` is some of it."""
+        if not self.sending:
+            message = self._urgent.take() or self._bulk.take()
+            if message is None:
+                return False
+            assert self.writer is not None
+            self.sending = memoryview(self.writer.frame(message))
+        return True
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits here."""
+        return self._urgent.size_bytes + self._bulk.size_bytes + len(self.sending)
 
 
 class TcpTransport:
@@ -118,12 +176,9 @@ class TcpTransport:
             if peer not in self._wanted and not self._closed:
                 self._dial(peer)  # it asked, and is no voter that is known here yet
             return False
-        if len(link.queue) > QUEUE_SIZE_BYTES_MAX:
-            return False
-        assert link.writer is not None
-        link.queue += link.writer.frame(encode({**message, "start_id": self.start_id}))
+        has_room = link.put({**message, "start_id": self.start_id})
         self._flush(link)
-        return True
+        return has_room
 
     def destroy(self) -> None:
         """Close everything; a second call does nothing."""
@@ -219,15 +274,15 @@ class TcpTransport:
 
     def _flush(self, link: Link) -> None:
         try:
-            while link.queue:
-                del link.queue[: link.sock.send(memoryview(link.queue)[:_READ_SIZE_BYTES].tobytes())]
+            while link.has_more():
+                link.sending = link.sending[link.sock.send(link.sending) :]
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             pass
         except OSError as error:
             self._drop(link, str(error))
             return
-        if link.full != bool(link.queue):
-            link.full = bool(link.queue)
+        if link.full != bool(link.sending):
+            link.full = bool(link.sending)
             self._selector.modify(link.sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if link.full else 0), link)
 
     def _drop(self, link: Link, reason: str) -> None:
@@ -287,6 +342,8 @@ class TcpTransport:
             sender, framed = self._handshake.open(sock, self._voter, peer.voter, deadline)
             if sender.id != peer.id:
                 raise PeerRefused(f"voter {sender} answered")
+            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES_MAX)
             return Link(sock, peer, writer=framed.writer)
         except BaseException:
             close(sock)

@@ -11,7 +11,7 @@ Rules (docs/inside/replication.md):
   registered with.  It is removed once it has lagged for ``lag_ms``; at once, however few members are left, if its log is damaged.
 - A damaged log is begun anew only when no acknowledgement counts on it: its node is not in the maximal in-sync set.  It comes back by
   reports of a later lineage alone: those from before are late.
-- A gap in the sequence of a producer that has appended nothing in this epoch is temporary for ``HANDOVER_MS``: the missing batches may be
+- A gap in the sequence of a producer that has appended nothing in this epoch is temporary for ``MISSING_MS``: the missing batches may be
   on their way from the former leader.  If this leader has refused a batch of the producer, the gap is permanent.
 - One proposal is under way at a time: a compare-and-set on the partition epoch.  Whatever was proposed on one partition epoch may still
   come true until the controller has a newer one: until then all nodes that were proposed count.
@@ -22,13 +22,12 @@ Time only decides whom the leader proposes to remove; the controller, and the un
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from logdb.broker.gaps import MISSING_MS
 from logdb.errors import NotLeaderOrFollower, StaleBrokerEpoch
 from logdb.model import TopicPartition
 from logdb.requests.nodes import PartitionState
 from logdb.store.protocols import DAMAGED_OFFSET, LastFetch, Standing
 
-HANDOVER_MS = 30_000
-"""How long a producer may take to send here what it has sent to the former leader: the request timeout of Kafka's clients."""
 _FAILED_COUNT_MAX = 1_000
 RETRY_MS = 500
 """From a proposal without an answer, or with a refusal, to the next."""
@@ -160,8 +159,11 @@ class Leader:
         Args:
             last_offset: The last record of the producer in the log; -1 without one.
         """
-        is_new = now_ms - self._began_ms < HANDOVER_MS and last_offset < self.epoch_start_offset
-        return is_new and producer_id not in self._failed
+        return self.is_new(now_ms) and last_offset < self.epoch_start_offset and producer_id not in self._failed
+
+    def is_new(self, now_ms: int) -> bool:
+        """Whether batches that producers have sent to the former leader may still come."""
+        return now_ms - self._began_ms < MISSING_MS
 
     # ------------------------------------------------------------ events
 

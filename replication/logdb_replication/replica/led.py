@@ -3,11 +3,13 @@
 import threading
 from collections.abc import Callable, Collection, Mapping
 
+from logdb.broker.gaps import is_for_now, missing
 from logdb.errors import (
     FencedLeaderEpoch,
     LogdbError,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
+    NotLeaderAfterAppend,
     NotLeaderOrFollower,
     OutOfOrderSequence,
     UnknownLeaderEpoch,
@@ -93,25 +95,23 @@ class LedPartition:
         """The controller has elected no other leader."""
         self._is_leaving = False
 
+    def is_new(self, now_ms: int) -> bool:
+        return self._leader.is_new(now_ms)
+
     def refused(self, error: LogdbError, producer_ids: Collection[int], now_ms: int) -> None:
         with self._lock:
             if isinstance(error, OutOfOrderSequence):
                 if is_gap(error) and self._leader.may_send_missing(error.producer_id, error.last_offset, now_ms):
-                    raise self._missing(error) from error
-            elif not error.retriable:
+                    raise missing(self.where, error.producer_id, error.expected_sequence, error.sequence, self.leader_epoch) from error
+            elif not is_for_now(error):
                 self._leader.failed(producer_ids)
-
-    def _missing(self, gap: OutOfOrderSequence) -> NotLeaderOrFollower:
-        batches = f"the batches of producer {gap.producer_id} from sequence {gap.expected_sequence} to {gap.sequence - 1}"
-        reason = f"{batches} may be on their way from the former leader of {gap.topic}-{gap.partition}: send them first"
-        return NotLeaderOrFollower(*self.where, None, self.leader_epoch, reason=reason)
 
     def is_committed(self, offset: int) -> bool:
         leader = self._leader
         if leader.high_watermark >= offset:  # also once the epoch is over: it has moved in this epoch alone
             return True
         if self.is_over:
-            raise self._over()
+            raise NotLeaderAfterAppend(*self.where, self.leader_epoch)
         if not leader.has_enough_in_sync:
             raise NotEnoughReplicasAfterAppend(*self.where, leader.in_sync_count, leader.in_sync_count_min)
         return False

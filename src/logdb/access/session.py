@@ -23,8 +23,10 @@ from logdb.access.security_changes import SecurityChanges
 from logdb.access.security_document import Token
 from logdb.broker.broker import Broker
 from logdb.broker.cluster_peers import OtherNodes
+from logdb.broker.gaps import is_of_leader
 from logdb.broker.metrics import Counts, Gauges, gauges
 from logdb.broker.transaction_peers import leader_address, node_address
+from logdb.codec.batch import first_sequence
 from logdb.errors import (
     AuthenticationFailed,
     Closed,
@@ -566,7 +568,12 @@ class AuthorizedSession(Handle, Session):
         except UnknownTopic as error:
             raise self._unknown(error) from None
         except NotLeaderOrFollower as error:
+            if is_of_leader(error):
+                raise
             offsets = self._others(error).submit_batches(request, batches)
+        except LogdbError as error:
+            self._refused(request, error, first_sequence(batches))
+            raise
         self.appended(request.topic, len(offsets), len(batches))
         return offsets
 
@@ -578,22 +585,37 @@ class AuthorizedSession(Handle, Session):
         log = self._broker.log_at_once(where, durability)
         return log if log is not None and (not topic_id or topic_id == log.topic_id) else None
 
-    def leadership(self, topic: str, partition: int, *, acknowledged_by_all: bool = True) -> Leadership | None:
+    def leadership(
+        self, topic: str, partition: int, *, acknowledged_by_all: bool = True, first: Callable[[], tuple[int, int]] | None = None
+    ) -> Leadership | None:
         """On a cluster's node, before an append: what to wait for behind it; None: the append is forwarded, and waits there.
+
+        Args:
+            first: Gives the producer and the sequence of the first batch; called if the append is refused.
 
         Raises:
             NotAuthorized: The principal may not append.
             NotLeaderOrFollower, NotEnoughReplicas: as ``Leadership.check_append``.
         """
         assert self.replication is not None
-        self.authorize(Produce(topic, partition))
+        request = Produce(topic, partition)
+        self.authorize(request)
         try:
             leadership = self.replication.leads(topic, partition)
         except NotLeaderOrFollower as error:
             self._others(error)
             return None
-        leadership.check_append(acknowledged_by_all=acknowledged_by_all)
+        try:
+            leadership.check_append(acknowledged_by_all=acknowledged_by_all)
+        except LogdbError as error:
+            if first is not None:
+                self._refused(request, error, first())
+            raise
         return leadership
+
+    def _refused(self, request: Produce, error: LogdbError, first: tuple[int, int]) -> None:
+        """An append was refused: raises another error where the batches of its producer may only be out of order (``broker.gaps``)."""
+        self._broker.gaps.refused(TopicPartition(request.topic, request.partition), error, first, self._broker.io.monotonic_ms())
 
     def appended_to(self, topic: str, partition: int) -> ReplicaLog:
         """The log that ``produce`` has just appended to: who may write to it may know its ends."""

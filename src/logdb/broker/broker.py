@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from logdb.broker.async_waiting import Waits
 from logdb.broker.dangling_transactions import DanglingTransactions
+from logdb.broker.gaps import Gaps
 from logdb.broker.local_peers import LocalPeers
 from logdb.broker.runner import Shard, fire, tickets
 from logdb.broker.shards import Shards
@@ -223,6 +224,7 @@ class Broker(Handle, Session):
         self._told_defaults: Config = {}  # the part of them that is an option of the server
         self._producer_ids: Iterable[int] = iter(())
         self._producer_ids_lock = renewed(threading.Lock())
+        self.gaps = Gaps()
         self.events = _events_of(metadata, nodes, is_writer=storage.mode == "a")
 
     def _complete_transactions(self) -> None:
@@ -573,13 +575,16 @@ class Broker(Handle, Session):
         return (durability or log.durability) != "fsync" and not log.fsync_only
 
     def log_at_once(self, where: TopicPartition, durability: Durability | None = None) -> ReplicaLog | None:
-        """The log of a partition, if clients have appended to it here, and an append at that level waits for no disk; without a cluster."""
+        """The log of a partition, if clients have appended to it here, and an append at that level waits for no disk; without a cluster.
+
+        None, too, while batches of a producer may be missing.
+        """
         if self.replication is not None or where not in self.dangling.ended or where.topic in INTERNAL_TOPICS:
             return None
         log = self._open_log(where)
         if log is None or log.fsync_only or (durability or log.durability) == "fsync":
             return None
-        return log
+        return None if self.gaps.are_possible(where, self._store.io.monotonic_ms()) else log
 
     def is_at_end(self, topic: str, partition: int, offset: int) -> bool:
         """Whether a log that is in use ends at ``offset``, or before it; False also for one whose use may wait for a disk."""
@@ -623,9 +628,13 @@ class Broker(Handle, Session):
 
     def _append(self, log: ReplicaLog, batches: Buffer, **options: Any) -> range:
         """Append batches of producers; in a cluster the leadership says what they are told of a refusal."""
-        if self.replication is None:
+        where, now_ms = TopicPartition(log.topic, log.partition), self._store.io.monotonic_ms()
+        leadership = None if self.replication is None else self.replication.leads(*where)
+        is_new = leadership is not None and leadership.is_new(now_ms)
+        if is_new or self.gaps.are_possible(where, now_ms):
+            self.gaps.check_begin(log, batches, now_ms, is_new=is_new)
+        if leadership is None:
             return log.append_batches(batches, **options)
-        leadership = self.replication.leads(log.topic, log.partition)
         try:
             return log.append_batches(batches, **options)
         except LogdbError as error:

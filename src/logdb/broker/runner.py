@@ -480,24 +480,32 @@ class Shard(Generic[C]):
             self._execute(action)
             return self._publish(self._step(ActionDone(action)))
         except LogdbError as error:
-            logger.warning("%s-%d: %s: %s", self.log.topic, self.log.partition, type(action).__name__, error)
             return self._note_failed(ActionFailed(action, error))
 
     def _note_failed(self, event: ActionFailed) -> deque[Action]:
-        """Tell the coordinator that an action failed; before the next event, or soon, if it cannot be told now."""
+        """Tell the coordinator that an action failed; before the next event, or soon, if it cannot be told now.
+
+        The error is logged if no request is answered with it.
+        """
         try:
             effects = self._step(event)
         except LogdbError as failure:  # an earlier write is not finished: the requests end with its failure
+            self._log_failed(event)
             self._unnoted.append(event)
             self.cancel(failure)
             if self._ended is None and not isinstance(failure, SyncFailed):
                 self._timers.set((self, _RETRY), RETRY_MS)
             return deque()
+        if not effects.replies:
+            self._log_failed(event)
         try:
             return self._publish(effects)
         except LogdbError as failure:
             self.cancel(failure)
             return deque()
+
+    def _log_failed(self, event: ActionFailed) -> None:
+        logger.warning("%s-%d: %s: %s", self.log.topic, self.log.partition, type(event.action).__name__, event.error)
 
     def _note_failure(self, effects: Effects, error: LogdbError) -> None:
         release_frames(error)

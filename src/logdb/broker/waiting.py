@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from logdb.errors import CommitTimeout, FencedLeaderEpoch, NotLeaderOrFollower
+from logdb.errors import CommitTimeout, FencedLeaderEpoch, NotLeaderAfterAppend, NotLeaderOrFollower
 from logdb.io import IO
 from logdb.log.isolation import IsolationLevel
 from logdb.log.protocols import ReplicaLog
@@ -90,7 +90,7 @@ def commit(leadership: Leadership, offset: int, timeout_s: float = COMMIT_WAIT_M
     """Return once the in-sync replicas have what lies below ``offset``.
 
     Raises:
-        NotLeaderOrFollower, NotEnoughReplicasAfterAppend: as ``Leadership.is_committed``.
+        NotLeaderAfterAppend, NotEnoughReplicasAfterAppend: as ``Leadership.is_committed``.
         CommitTimeout: They have not in time.
     """
     log, until = leadership.log, time.monotonic() + timeout_s
@@ -101,6 +101,6 @@ def commit(leadership: Leadership, offset: int, timeout_s: float = COMMIT_WAIT_M
 
     try:
         log.commit_to(offset, leader_epoch=leadership.leader_epoch, go_on=go_on)
-    except (NotLeaderOrFollower, FencedLeaderEpoch):
+    except (NotLeaderOrFollower, FencedLeaderEpoch) as error:
         if not leadership.is_committed(offset):  # the epoch may have ended just after the commit
-            raise
+            raise NotLeaderAfterAppend(log.topic, log.partition, leadership.leader_epoch) from error

@@ -139,9 +139,10 @@ def producer_ids(batches: Buffer) -> set[int]:
     return {one.producer_id for one in header_fields(batches)} - {-1}
 
 
-def base_sequences(batches: Buffer) -> dict[int, int]:
-    """By idempotent producer, the sequence of its first batch in a buffer, which may hold hostile bytes."""
-    return {one.producer_id: one.base_sequence for one in reversed([*header_fields(batches)]) if one.producer_id >= 0}
+def first_sequence(batches: Buffer) -> tuple[int, int]:
+    """The producer and the sequence of the first batch in a buffer, which may hold hostile bytes; -1, -1 without one."""
+    first = next(header_fields(batches), None)
+    return (-1, -1) if first is None else (first.producer_id, first.base_sequence)
 
 
 def build_batch(

@@ -60,6 +60,7 @@ class GroupConfig:
     initial_rebalance_delay_ms: int = 0  # (group.initial.rebalance.delay.ms)
     member_count_max: int = 2**31 - 1  # (group.max.size)
     new_member_timeout_ms: int = 300_000  # how long a new member may wait for the others
+    invited_timeout_ms: int = 45_000  # how long the others wait for a new member that was given its id, if its session is longer
     member_bytes_max: int = 128 << 20  # of all members of other processes, of all groups
     offset_metadata_bytes_max: int = 4_096  # (offset.metadata.max.bytes)
     offsets_retention_ms: int = -1  # (offsets.retention.minutes) -1: for ever
@@ -260,7 +261,7 @@ class Step:
     def invite(self, member_id: str, host: str, session_timeout_ms: int) -> None:
         """Wait for a member that was given its id."""
         self.group.invited = {**self.group.invited, member_id: host}
-        self._timers[session_timer(self.group.group_id, member_id)] = session_timeout_ms
+        self._timers[session_timer(self.group.group_id, member_id)] = min(session_timeout_ms, self._config.invited_timeout_ms)
 
     def uninvite(self, member_id: str) -> None:
         self._joined(member_id)

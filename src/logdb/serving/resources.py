@@ -380,7 +380,7 @@ class RequestResources:
         """Wait until the in-sync replicas have what lies below ``offset``.
 
         Raises:
-            NotLeaderOrFollower, NotEnoughReplicasAfterAppend: as ``Leadership.is_committed``.
+            NotLeaderAfterAppend, NotEnoughReplicasAfterAppend: as ``Leadership.is_committed``.
             CommitTimeout: They have not within ``timeout_ms``.
         """
         timeout_ms = min(timeout_ms, COMMIT_WAIT_MS_MAX)

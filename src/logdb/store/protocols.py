@@ -88,6 +88,9 @@ class Leadership(ReadableReplica, Protocol):
             NotEnoughReplicas: Too few replicas are in sync.
         """
 
+    def is_new(self, now_ms: int) -> bool:
+        """Whether batches that producers have sent to the former leader may still come; ``now_ms``: of the monotonic clock."""
+
     def refused(self, error: LogdbError, producer_ids: Collection[int], now_ms: int) -> None:
         """The log has refused batches of these producers.
 
@@ -104,7 +107,7 @@ class Leadership(ReadableReplica, Protocol):
         """Whether all in-sync replicas have what lies below ``offset``, which was appended in this epoch or was there at its begin.
 
         Raises:
-            NotLeaderOrFollower: The epoch is over, and it is unknown.
+            NotLeaderAfterAppend: The epoch is over, and it is unknown.
             NotEnoughReplicasAfterAppend: Too few replicas are in sync.
         """
 

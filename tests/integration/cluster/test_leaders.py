@@ -2,19 +2,26 @@
 
 import base64
 import contextlib
+import json
 import threading
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 
 import logdb
+from logdb.broker.broker import Broker
+from logdb.broker.gaps import missing
 from logdb.coordinator.effects import WriteMarkers
 from logdb.errors import NotLeaderOrFollower, ServerUnavailable
 from logdb.model import INTERNAL_TOPICS, ProducerIdAndEpoch, TopicPartition
 from logdb.requests.cluster import CommittedEnd
+from logdb.requests.error_document import rebuild
 from logdb_http_api.remote.connection import Security
 from logdb_http_api.remote.session import nodes_session
 from support.clustered import TOKEN, clustered
+from support.produced import batch
 from support.serving import Served
 
 
@@ -230,6 +237,24 @@ def test_any_node_serves_curl(three, db) -> None:
 
 
 @pytest.mark.timeout(60)
+def test_a_leader_answers_a_gap_itself(three, db, monkeypatch) -> None:
+    """It sends the batch to no other node: that would be itself, for whose answer its event loop would wait."""
+    gap, tries = missing(TopicPartition("t", 0), 7, 0, 5, 1), []
+
+    def refused(*_, **__):
+        tries.append(1)
+        raise gap
+
+    monkeypatch.setattr(Broker, "submit_batches", refused)
+    url = f"{three.nodes[1].url}/logdb/v1/topics/t/partitions/0/batches"
+    given = urllib.request.Request(url, batch([b"a"], 7, 0, 5), {"Content-Type": "application/vnd.logdb.batches"})
+    with pytest.raises(urllib.error.HTTPError) as answer, urllib.request.urlopen(given, timeout=60):
+        pass
+    with answer.value as refusal:
+        assert rebuild(json.loads(refusal.read())).args == gap.args
+    assert len(tries) == 1
+
+
 def test_a_backup_of_a_node_does_not_wait_for_markers_that_another_node_writes(three, db, tmp_path) -> None:
     """The node lost a partition while it wrote a transaction's marker there: the coordinator asks the new leader, not this one again."""
     db.log("t", 0).append(b"a")

@@ -15,8 +15,10 @@ from logdb.errors import ServerUnavailable
 from support.batches import Rec, encode_batch
 from support.server_process import ServerProcess, server_process
 from support.serving import served
+from support.waiting import until
 from support.wire import Wire, wire
 
+JOIN = {"group_id": "g", "session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "protocols": [["range", ""]]}
 JSON = {"Content-Type": "application/json"}
 BATCHES = "/logdb/v1/topics/t/partitions/0/batches"
 BATCH = encode_batch([Rec(value=b"x")])
@@ -78,11 +80,10 @@ def test_a_second_signal_cuts_off(tmp_path):
 
 
 def test_a_join_that_waits_is_told(tmp_path):
-    join = {"group_id": "g", "session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "protocols": [["range", ""]]}
     with served(tmp_path / "db") as it, wire(it.url) as first, wire(it.url) as second:
-        assert call(first, "join_group", **join).status == 200
+        assert call(first, "join_group", **JOIN).status == 200
         second.send(b"POST /logdb/v1/calls/join_group HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
-        second.send(b"Content-Length: %d\r\n\r\n%s" % (len(json.dumps(join)), json.dumps(join).encode()))
+        second.send(b"Content-Length: %d\r\n\r\n%s" % (len(json.dumps(JOIN)), json.dumps(JOIN).encode()))
         while json.loads(call(first, "describe_group", group_id="g").body)["state"] != "PreparingRebalance":
             pass
         ending = threading.Thread(target=it.server.close)
@@ -94,19 +95,31 @@ def test_a_join_that_waits_is_told(tmp_path):
 
 
 def test_a_member_whose_client_went_away_while_it_joined_is_taken_out(tmp_path):
-    join = {"group_id": "g", "session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000, "protocols": [["range", ""]]}
     with served(tmp_path / "db") as it, wire(it.url) as first:
-        member = call(first, "join_group", **join).json["member_id"]
-        with wire(it.url) as second:
-            second.send(b"POST /logdb/v1/calls/join_group HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
-            second.send(b"Content-Length: %d\r\n\r\n%s" % (len(json.dumps(join)), json.dumps(join).encode()))
-            while it.database.describe_group("g").state != "PreparingRebalance":
-                pass
-        joined = call(first, "join_group", **join | {"member_id": member})
+        member = call(first, "join_group", **JOIN).json["member_id"]
+        join_and_go_away(it, JOIN)
+        joined = call(first, "join_group", **JOIN | {"member_id": member})
         assert joined.status == 200
         while len(it.database.describe_group("g").members) != 1 or it.database.describe_group("g").state != "PreparingRebalance":
             pass
         assert it.database.describe_group("g").members[0].member_id == member
+
+
+def test_a_new_member_that_knows_its_id_is_taken_out_at_once(tmp_path):
+    new = JOIN | {"require_member_id": True}
+    with served(tmp_path / "db") as it, wire(it.url) as first:
+        member = call(first, "join_group", **JOIN).json["member_id"]
+        required = call(first, "join_group", **new)
+        join_and_go_away(it, new | {"member_id": required.json["fields"]["member_id"]})
+        until(lambda: [one.member_id for one in it.database.describe_group("g").members] == [member], "it is taken out")
+
+
+def join_and_go_away(it, join):
+    """Join, and close the connection while the join waits for the other member."""
+    with wire(it.url) as second:
+        second.send(b"POST /logdb/v1/calls/join_group HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+        second.send(b"Content-Length: %d\r\n\r\n%s" % (len(json.dumps(join)), json.dumps(join).encode()))
+        until(lambda: it.database.describe_group("g").state == "PreparingRebalance", "the join waits")
 
 
 def test_closing_the_database_closes_the_server(tmp_path):

@@ -50,13 +50,14 @@ NOT_PROVOKED = {
     ),
     **dict.fromkeys(("TargetNotEmpty", "TargetInside", "BackupDamaged"), "of files where the client is; a server is told 422 of a base"),
     **dict.fromkeys(("Forked", "UnsupportedPlatform"), "no server runs there"),
-    **dict.fromkeys(("MemberIdRequired", "GroupFull", "CoordinatorFenced"), "of Kafka's wire, or of a coordinator that was replaced"),
+    **dict.fromkeys(("GroupFull", "CoordinatorFenced"), "of Kafka's wire, or of a coordinator that was replaced"),
     "MemberMemoryFull": "of more memory than a test should take",
     **dict.fromkeys(("InvalidMessage", "ConcurrentTransactions", "CodecMissing", "ThreadUnavailable"), "of a moment, or what is not there"),
     **dict.fromkeys(("LogdbError", "CloseIncomplete", "Closed"), "never raised itself; at the end, when nobody is answered"),
     **dict.fromkeys(
         (
             "NotLeaderOrFollower",
+            "NotLeaderAfterAppend",
             "NotEnoughReplicas",
             "NotEnoughReplicasAfterAppend",
             "CommitTimeout",
@@ -223,6 +224,7 @@ ASKS = {
     "InvalidTransactionTimeout": lambda s: call(s, "init_producer_id", transactional_id="x", transaction_timeout_ms=0),
     "UnknownGroup": lambda s: call(s, "describe_group", group_id="none"),
     "InvalidGroup": lambda s: call(s, "join_group", group_id="", **JOINING),
+    "MemberIdRequired": lambda s: call(s, "join_group", group_id="g", **JOINING, require_member_id=True),
     "OffsetMetadataTooLarge": lambda s: call(s, "commit_offsets", group_id="g", offsets=[[T0, {"offset": 1, "metadata": "x" * 5_000}]]),
     "GroupNotEmpty": a_group_with_members,
     "UnknownMember": lambda s: call(s, "heartbeat", group_id="g", generation=1, member_id="m"),

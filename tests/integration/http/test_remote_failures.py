@@ -13,13 +13,24 @@ import pytest
 
 import logdb
 from logdb.access.session import AuthorizedSession
-from logdb.errors import Closed, Forked, LogdbError, NotLeaderOrFollower, ServerUnavailable, TopicExists, UnexpectedOffset
+from logdb.errors import (
+    Closed,
+    Forked,
+    LogdbError,
+    NotEnoughReplicas,
+    NotLeaderAfterAppend,
+    NotLeaderOrFollower,
+    ServerUnavailable,
+    TopicExists,
+    UnexpectedOffset,
+)
 from logdb.model import TopicPartition
 from logdb_http_api.remote import connection
 from logdb_http_api.remote.batch_requests import FetchRequest
 from logdb_http_api.remote.connections import Connections
 from logdb_http_api.remote.exchange import Exchange
 from logdb_http_api.remote.writing import Upload
+from support.batches import encode_batch
 from support.ports import free_port
 from support.proxy import FETCH, PRODUCE, proxied, served_elsewhere
 from support.serving import served
@@ -631,3 +642,55 @@ def test_a_leader_that_another_node_names_and_that_does_not_answer(server, monke
             log.append(b"1")
     assert "no server answers" not in caplog.text
     assert caplog.text.count(f"http://{leader}, the leader of the partition, does not answer: Connection refused") == 1
+
+
+@pytest.mark.local  # the server is of this process
+@pytest.mark.parametrize(
+    "later", [NotLeaderAfterAppend("t", 0, 1), NotEnoughReplicas("t", 0, 1, 2)], ids=lambda error: type(error).__name__
+)
+def test_an_append_whose_leader_was_replaced_is_no_call_to_make_again(server, monkeypatch, later):
+    """The client sends it again, as the producer that it is; another call would be another producer's."""
+    append, errors = AuthorizedSession.append, [NotLeaderAfterAppend("t", 0, 0)]
+
+    def replaced(session, request, batches, **options):
+        append(session, request, batches, **options)
+        raise errors.pop() if errors else later.with_traceback(None)
+
+    monkeypatch.setattr(AuthorizedSession, "append", replaced)
+    with logdb.open(server.url, timeout_ms=1_000) as db:
+        with pytest.raises(type(later)) as caught:
+            db.log("t").append(b"once")
+        assert not caught.value.retriable
+        monkeypatch.undo()
+        assert values(server.database) == [b"once"]
+        assert db.log("t").append(b"next") == 1
+
+
+@pytest.mark.local
+def test_a_batch_without_a_producer_is_not_sent_again_once_it_was_appended(server, monkeypatch):
+    append = AuthorizedSession.append
+
+    def replaced(session, request, batches, **options):
+        append(session, request, batches, **options)
+        raise NotLeaderAfterAppend("t", 0, 0)
+
+    monkeypatch.setattr(AuthorizedSession, "append", replaced)
+    with logdb.open(server.url) as db, pytest.raises(NotLeaderAfterAppend, match="a retry may append it twice"):
+        db.log("t").append_batches(encode_batch([b"once"]))
+    assert values(server.database) == [b"once"]
+
+
+@pytest.mark.local
+def test_a_batch_that_a_server_keeps_while_it_closes_is_not_sent_again(server, monkeypatch):
+    append = AuthorizedSession.append
+
+    def closing(session, request, batches, **options):
+        offsets = append(session, request, batches, **options)
+        error = Closed("the database is closed")
+        error.offsets = offsets
+        raise error
+
+    monkeypatch.setattr(AuthorizedSession, "append", closing)
+    with logdb.open(server.url) as db, pytest.raises(Closed):
+        db.log("t").append_batches(encode_batch([b"once"]))
+    assert values(server.database) == [b"once"]

@@ -428,6 +428,16 @@ def test_a_rebalance_waits_for_who_got_an_id_until_its_session_ends(groups: Grou
     assert groups.runner.answer(ticket).generation == 2
 
 
+def test_a_rebalance_waits_for_who_got_an_id_only_a_while(groups: Groups) -> None:
+    """A consumer of logdb has a session of five minutes; it may die before it joins with its id."""
+    (leader,) = groups.stable()
+    with pytest.raises(MemberIdRequired):
+        groups.join(require_member_id=True, session_timeout_ms=300_000)
+    ticket = groups.start_join(leader.member_id, rebalance_timeout_ms=300_000)
+    groups.runner.advance(45_000)
+    assert groups.runner.answer(ticket).generation == 2
+
+
 def test_an_id_that_was_given_out_may_leave(groups: Groups) -> None:
     (leader,) = groups.stable()
     with pytest.raises(MemberIdRequired) as required:

@@ -6,8 +6,17 @@ import pytest
 
 from logdb.errors import CorruptionError
 from logdb_replication.raft.asked import Pending, Reading
-from logdb_replication.raft.core import CANDIDATE, FOLLOWER, LEADER, Core, Kept, QuorumOptions
-from logdb_replication.raft.effects import Append, Apply, Cut, Send, Settle, StoreSnapshot, StoreStarts, StoreVote, Sync
+from logdb_replication.raft.core import (
+    CANDIDATE,
+    CHUNK_SIZE_BYTES,
+    FOLLOWER,
+    LEADER,
+    PIECE_TIMEOUTS,
+    Core,
+    Kept,
+    QuorumOptions,
+)
+from logdb_replication.raft.effects import Append, Apply, Cut, Send, SendPiece, Settle, StoreSnapshot, StoreStarts, StoreVote, Sync
 from logdb_replication.raft.entries import Entries
 from logdb_replication.raft.errors import NotQuorumLeader, QuorumStopped, UnknownOutcome
 from logdb_replication.raft.messages import COMMAND, NO_OP
@@ -184,6 +193,40 @@ def test_a_snapshot_that_is_not_the_one_of_its_message_changes_nothing(inside, t
     made.finish()
     acks = [effect.message["next_node_idx"] for effect in made.take() if isinstance(effect, Send)]
     assert acks == [10 if is_taken else 6]
+
+
+def pieces(made: Core) -> list[tuple[int, int]]:
+    """The pieces of a snapshot that are to be sent: from where, and how much."""
+    return [(effect.message["offset"], effect.size_bytes) for effect in made.take() if isinstance(effect, SendPiece)]
+
+
+def test_while_a_piece_of_a_snapshot_is_under_way_heartbeats_are_empty_ones():
+    """A slow network would otherwise carry each piece many times, and every other message behind them."""
+    made = leading(1, 1, 1, 1)
+    made.log.drop(4)
+    made.snapshot_index, made.next[THREE] = 4, 1
+    made.take()
+
+    def heartbeat() -> list[tuple[int, int]]:
+        made.now += 0.061
+        made.apply()
+        return pieces(made)
+
+    def answered(offset: int) -> list[tuple[int, int]]:
+        receive(made, THREE, "snapshot_reply", term=made.term, round=0, index=4, offset=offset)
+        return pieces(made)
+
+    whole = CHUNK_SIZE_BYTES
+    assert [heartbeat() for _ in range(3)] == [[(0, whole)], [(0, 0)], [(0, 0)]]
+    assert answered(0) == []  # to a heartbeat
+    assert answered(whole) == [(whole, whole)]
+    assert heartbeat() == [(whole, 0)]
+    made.now += PIECE_TIMEOUTS * made.patience_s
+    assert heartbeat() == [(whole, whole)]  # it may be lost
+    made.disconnected(THREE)
+    made.connected(THREE)
+    made.take()
+    assert heartbeat() == [(whole, whole)]
 
 
 def test_a_vote_that_is_refused_leaves_the_deadline_where_it_is():

@@ -57,3 +57,23 @@ def test_the_former_process_is_outwaited_after_a_long_wait_for_a_quorum(register
 def test_another_process_that_lives_is_not_outwaited(register):
     with pytest.raises(DuplicateBroker):
         register(AWAY, ALIVE)
+
+
+def test_a_node_that_is_not_ready_in_time_says_what_it_waits_for(tmp_path, monkeypatch, caplog):
+    """It says so after the time, after twice and after four times as long, and no more once it is let in."""
+    directory.init(str(tmp_path / "c"), 3, (8081, 8082, 8083))
+    node, waits = nodes.Node(str(tmp_path / "c" / "node-1" / "data"), str(tmp_path / "c" / "node-1" / "cluster.toml")), []
+    clock = Controllers(monkeypatch, AWAY)
+
+    def wait(seconds):
+        clock.now_s += seconds
+        waits.append(seconds)
+        node._step = lambda: f"step {len(waits)}"
+        return len(waits) > 3
+
+    monkeypatch.setattr(node._unfenced, "wait", wait)
+    node._say_whether_ready()
+    assert waits == [nodes.READY_S, nodes.READY_S, 2 * nodes.READY_S, 4 * nodes.READY_S]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"node 1 is not ready {seconds} s after its start: step {step}" for step, seconds in enumerate((60, 120, 240), 1)
+    ]

@@ -11,6 +11,7 @@ import pytest
 import trustme
 
 from logdb.errors import InvalidMessage
+from logdb_replication.raft import tcp
 from logdb_replication.raft.messages import encode
 from logdb_replication.raft.tcp import TcpTransport
 from logdb_replication.raft.voters import Peer, Voter
@@ -85,13 +86,52 @@ def test_a_large_message_waits_in_the_queue_and_a_full_queue_drops():
     with transport(1) as one, transport(2) as two:
         one.add(Peer(two._voter))
         run(one, two, until=lambda: one._outgoing)
-        large = {"type": "snapshot", "term": 1, "round": 0, "index": 1, "offset": 0, "size_bytes": 1, "data": bytes(3 << 20)}
         sent = 0
-        while one.send(Peer(two._voter), large):
+        while one.send(Peer(two._voter), piece(1, 3 << 20)):
             sent += 1
         assert 3 <= sent < 20
         run(one, two, until=lambda: len(two.got) == sent)
         assert one.send(Peer(two._voter), MESSAGE)
+
+
+def piece(place: int, size_bytes: int = 256 << 10) -> dict[str, object]:
+    """One of a snapshot; ``place`` tells it from others."""
+    return {"type": "snapshot", "term": place, "round": 0, "index": 1, "offset": 0, "size_bytes": 1, "data": bytes(size_bytes)}
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "TLS"])
+def test_votes_overtake_a_snapshot_that_a_slow_voter_is_sent(is_encrypted):
+    tls = contexts() if is_encrypted else {}
+    with transport(1, **tls) as one, transport(2, **tls) as two:
+        two._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)  # as far as a slow network goes
+        one.add(Peer(two._voter))
+        run(one, two, until=lambda: one._outgoing)
+        sent = 0
+        while one.send(Peer(two._voter), piece(sent)):
+            sent += 1
+        assert sent > 4
+        votes = [MESSAGE | {"term": term} for term in range(3)]
+        assert all(one.send(Peer(two._voter), vote) for vote in votes)
+        run(one, two, until=lambda: len(two.got) == sent + 3)
+        kinds = [message["type"] for _, message in two.got]
+        assert kinds.index("request_vote") * (256 << 10) < 1 << 20
+        for kind, count in (("snapshot", sent), ("request_vote", 3)):
+            assert [message["term"] for _, message in two.got if message["type"] == kind] == list(range(count))
+
+
+def test_what_waits_for_a_voter_that_takes_nothing_is_bounded():
+    with transport(1) as one, transport(2) as two:
+        one.add(Peer(two._voter))
+        run(one, two, until=lambda: one._outgoing)
+        (link,) = one._outgoing.values()
+        while one.send(Peer(two._voter), piece(0)):
+            pass
+        count = 0
+        while one.send(Peer(two._voter), MESSAGE):
+            count += 1
+            assert count < 100_000
+        assert count > 1_000
+        assert link.waiting_bytes < tcp.QUEUE_SIZE_BYTES_MAX + (1 << 20) + (256 << 10)
 
 
 def test_a_voter_that_is_answered_is_connected_with():
@@ -196,7 +236,8 @@ def test_an_error_of_the_voter_is_no_fault_of_the_connection():
             run(two, until=lambda: not two._incoming)
 
 
-def test_over_tls(tmp_path):
+def contexts() -> dict[str, ssl.SSLContext]:
+    """TLS for both sides of a connection."""
     authority = trustme.CA()
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
     authority.issue_cert("localhost").configure_cert(server)
@@ -204,11 +245,15 @@ def test_over_tls(tmp_path):
     authority.configure_trust(client)
     authority.configure_trust(server)
     server.verify_mode = ssl.CERT_REQUIRED
-    with transport(1, server_tls=server, client_tls=client) as one, transport(2, server_tls=server, client_tls=client) as two:
+    return {"server_tls": server, "client_tls": client}
+
+
+def test_over_tls():
+    tls = contexts()
+    with transport(1, **tls) as one, transport(2, **tls) as two:
         one.add(Peer(two._voter))
         run(one, two, until=lambda: one._outgoing)
-        large = {"type": "snapshot", "term": 1, "round": 0, "index": 1, "offset": 0, "size_bytes": 1, "data": bytes(3 << 20)}
-        assert one.send(Peer(two._voter), large)
+        assert one.send(Peer(two._voter), piece(1, 3 << 20))
         assert one.send(Peer(two._voter), MESSAGE)
         run(one, two, until=lambda: len(two.got) == 2)
         with transport(3) as plain:

@@ -59,8 +59,7 @@ class Consumer(Handle):
             ...
             consumer.commit()  # what was iterated over so far, this record included
 
-    One thread at a time uses it.  It has none of its own: heartbeats, rebalances and automatic commits happen in ``poll``
-    and in iteration.
+    One thread at a time uses it.  Heartbeats, rebalances and automatic commits happen in ``poll`` and in iteration, in that thread.
     """
 
     def __new__(cls, *args: Any, **_options: Any) -> Self:
@@ -77,14 +76,15 @@ class Consumer(Handle):
             RecordTransform(config.key_deserializer, config.value_deserializer, config.interceptors),
             remembering=config.enable_auto_commit,
         )
-        interval_ms = config.auto_commit_interval_ms if config.enable_auto_commit else None
-        self._commits = Commits(session, self.group_metadata, interval_ms, monotonic_ms)
+        interval_ms = duration_ms(config.auto_commit_interval_ms) if config.enable_auto_commit else None
+        self._commits = Commits(session, self._group_metadata, interval_ms, monotonic_ms)
         self._assignment = Assignment(session, config, self._fetcher, self._collector, self._commits)
         self._membership: Membership | None = None
         self._tend_at_ms: int | None = None  # None: at the next call
         self._heartbeat_ms = monotonic_ms()  # of the last one that the group may have seen
-        most_ms = min(session.look_interval_ms_max, max(1, config.max_poll_interval_ms // 3))  # a check is the heartbeat, too
-        self._check_interval = CheckInterval(config.heartbeat_interval_ms, most_ms)
+        self._max_poll_interval_ms = duration_ms(config.max_poll_interval_ms)
+        most_ms = min(session.look_interval_ms_max, max(1, self._max_poll_interval_ms // 3))  # a check is the heartbeat, too
+        self._check_interval = CheckInterval(duration_ms(config.heartbeat_interval_ms), most_ms)
         self._told: Mapping[TopicPartition, int] = {}  # positions at which the last wait saw a record
         self._owner, self._closed = os.getpid(), False
         self._polling = renewed(threading.RLock())  # reentrant: a listener may poll in the same thread
@@ -93,6 +93,14 @@ class Consumer(Handle):
         partitions = ", ".join(map(str, self._fetcher.cursors)) or "nothing"
         group = f" group={self._config.group_id}" if self._config.group_id else ""
         return f"<Consumer of {partitions}{group}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the partitions, and the positions in them."""
+        from logdb import notebook  # few programs need it
+
+        positions = self._collector.positions()
+        rows = [(*at, positions[at].offset if at in positions else None) for at in self._fetcher.cursors]
+        return notebook.html_table(repr(self), ("topic", "partition", "next offset"), rows)
 
     # ------------------------------------------------------------ which partitions
 
@@ -114,13 +122,13 @@ class Consumer(Handle):
             on_assigned: Called by ``poll`` with the list of new partitions.
             on_revoked: Called with the partitions to give up: it may still commit.
             on_lost: Called with partitions that another member already has: too late to commit.  None: ``on_revoked`` is called.
-                Without a group none of the three is called.
+                All three are for members of a group.
 
         Raises:
-            UnknownTopic: One of the topics does not exist.
-            ReadOnly: The database was opened with ``mode="r"``, where a group has no members.
-            ValueError: Both, or neither, are given; or ``pattern`` is no regular expression.
-            TypeError: A topic is not a str (``subscribe("a", "b")``, not ``subscribe(["a", "b"])``).
+            UnknownTopic: One of the topics is missing.
+            ReadOnly: The database was opened with ``mode="r"``; members of a group need ``mode="a"``.
+            ValueError: Names and ``pattern`` are both given, or both missing; or ``pattern`` is an invalid regular expression.
+            TypeError: A topic is something else than a str, as in ``subscribe(["a", "b"])``; use ``subscribe("a", "b")``.
         """
         self._check_open()
         if self._config.group_id is not None:
@@ -140,7 +148,7 @@ class Consumer(Handle):
                 group_instance_id=self._config.group_instance_id,
                 client_id=self._config.client_id,
                 assignors=self._assignors,
-                timeout_ms=self._config.max_poll_interval_ms,
+                timeout_ms=self._max_poll_interval_ms,
             )
 
     @checked_call
@@ -161,7 +169,7 @@ class Consumer(Handle):
         self._tend_at_ms = None
 
     def unsubscribe(self) -> None:
-        """Read no partition any more, and leave the group."""
+        """Read no partition any more, and leave the group; a member with a ``group_instance_id`` stays in it, see ``close``."""
         self._check_open()
         self._leave()
         self._assignment.set([])
@@ -178,12 +186,21 @@ class Consumer(Handle):
         """The consumer's identity in its group, which ``send_offsets`` of a transaction checks.
 
         Raises:
-            InvalidGroup: It has no ``group_id``.
+            InvalidGroup: It lacks a ``group_id``.
         """
+        self._know_removal()
+        return self._group_metadata()
+
+    def _group_metadata(self) -> GroupMetadata:
         if self._config.group_id is None:
             raise InvalidGroup("the consumer has no group_id, so it has no committed offsets")
         metadata = GroupMetadata(self._config.group_id) if self._membership is None else self._membership.metadata
         return metadata._replace(topic_ids=self._fetcher.topic_ids())
+
+    def _know_removal(self) -> None:
+        """A call of the application raises an error if the group has removed the consumer: ``poll`` logs no warning."""
+        if self._membership is not None:
+            self._membership.removal_is_known = True
 
     def _leave(self) -> None:
         """Leave the group, and drop the subscription."""
@@ -206,10 +223,10 @@ class Consumer(Handle):
             max_records: At most so many in total; None: ``max_poll_records``.
 
         Returns:
-            Lists by partition, in the order of offsets; empty if no record came in time.
+            Lists by partition, in the order of offsets; empty if the time is over.
 
         Raises:
-            NoOffset: There is no committed offset, and ``auto_offset_reset`` is "none".
+            NoOffset: The committed offset is missing, and ``auto_offset_reset`` is "none".
             OffsetOutOfRange: The position was deleted by retention, and ``auto_offset_reset`` is "none".
             LogTruncated: Records before the position were lost in a crash; ``seek`` to continue.
             SerializationError: The next record cannot be deserialized; to skip it,
@@ -267,7 +284,7 @@ class Consumer(Handle):
 
     def _runs(self) -> Iterator[Iterator[AnyRecord]]:
         """Runs of records, from one partition after the other."""
-        timeout_ms, now_ms = self._config.iteration_timeout_ms, self._monotonic_ms()
+        timeout_ms, now_ms = self._iteration_timeout_ms, self._monotonic_ms()
         idle_since_ms, self._tend_at_ms = now_ms, None
         self._collector.take_back()
         self._collector.mark_processed()
@@ -303,7 +320,7 @@ class Consumer(Handle):
     @property
     def _iteration_timeout_ms(self) -> int | None:
         """When iteration ends; None: never."""
-        return self._config.iteration_timeout_ms
+        return duration_ms(self._config.iteration_timeout_ms)
 
     @property
     def _look_interval_ms(self) -> int:
@@ -410,28 +427,28 @@ class Consumer(Handle):
         Raises:
             NotAssigned: The partition is not assigned to this consumer.
             ValueError: It is negative.
-            TypeError: ``partition`` is not a pair, or ``offset`` neither of the two.
+            TypeError: ``partition`` or ``offset`` is of another type.
         """
         at = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         if not isinstance(at, OffsetAndMetadata):
             raise TypeError(must_be("offset", offset, "a whole number or an OffsetAndMetadata"))
         if at.offset < 0:
             raise ValueError(must_be("offset", at.offset, "0 or more"))
-        self._chosen((partition,))[0].seek(at.offset, at.leader_epoch)
+        self._chosen((partition,))[0].seek(at.offset, at.leader_epoch, earned=at.leader_epoch >= 0)
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
-        """Continue from the log start; without arguments in all partitions."""
+        """Continue from the log start: in these partitions, by default in all."""
         for cursor in self._chosen(partitions):
             cursor.seek(cursor.log.start_offset)
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
-        """Continue from the log end; without arguments in all partitions."""
+        """Continue from the log end: in these partitions, by default in all."""
         for cursor in self._chosen(partitions):
             cursor.seek(cursor.end_offset())
 
     @checked_call
     def seek_to_timestamp(self, timestamp_ms: Timestamp, *partitions: tuple[str, int]) -> None:
-        """Continue from the first record at or after a time, or from the end without one.
+        """Continue from the first record at or after a time, or from the end if all records are older.
 
         Args:
             timestamp_ms: Milliseconds since 1970, or a ``datetime`` with a time zone.
@@ -449,13 +466,13 @@ class Consumer(Handle):
 
     @checked_call
     def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """The log start offset of each partition, assigned or not."""
+        """The log start offset of each partition; any partitions may be asked for."""
         self._check_open()
         return {partition: self._session.log(*partition).start_offset for partition in map(partition_of, partitions)}
 
     @checked_call
     def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """The end of each partition at this consumer's isolation level, assigned or not."""
+        """The end of each partition at this consumer's isolation level; any partitions may be asked for."""
         self._check_open()
         level = self._config.isolation_level
         return {partition: self._session.log(*partition).readable_end_offset(level) for partition in map(partition_of, partitions)}
@@ -470,7 +487,7 @@ class Consumer(Handle):
         return max(0, cursor.end_offset() - self._collector.position(cursor).offset)
 
     def pause(self, *partitions: tuple[str, int]) -> None:
-        """Return no records of these (or all) partitions until ``resume``; they stay assigned, positions stay."""
+        """Withhold the records of these (or all) partitions until ``resume``; assignment and positions stay."""
         self._set_paused(partitions, True)
 
     def resume(self, *partitions: tuple[str, int]) -> None:
@@ -519,17 +536,19 @@ class Consumer(Handle):
             UnknownTopic: The topic of one of them was deleted; those of the others were committed.
             UnknownMember, IllegalGeneration, FencedInstance: The consumer was removed or replaced; nothing was committed.
             RebalanceInProgress: The group is assigning partitions; poll, then try again.
-            InvalidGroup: The consumer has no ``group_id``, or a note is too long.
+            InvalidGroup: The consumer lacks a ``group_id``, or a note is too long.
             ReadOnly: The database was opened with mode="r".
         """
         try:
             self.commit_async(offsets).result()
         except IllegalGeneration as error:
+            self._know_removal()
             if self._membership is not None and self._membership.answer is not None:  # the consumer belongs to the new generation, too
                 raise RebalanceInProgress(error.group_id) from error
             raise
         except UnknownMember as error:
-            idle_ms, idle_ms_max = self._monotonic_ms() - self._heartbeat_ms, self._config.max_poll_interval_ms
+            self._know_removal()
+            idle_ms, idle_ms_max = self._monotonic_ms() - self._heartbeat_ms, self._max_poll_interval_ms
             if self._membership is None or idle_ms < idle_ms_max:
                 raise
             reason = (
@@ -559,13 +578,13 @@ class Consumer(Handle):
         return self._commits.send(wanted, on_commit)
 
     def committed(self, partition: tuple[str, int]) -> OffsetAndMetadata | None:
-        """The group's committed offset of a partition, assigned or not; None without one.
+        """The group's committed offset of any partition; None if it has none there.
 
         Raises:
-            InvalidGroup: The consumer has no ``group_id``.
+            InvalidGroup: The consumer lacks a ``group_id``.
         """
         self._check_open()
-        self.group_metadata()
+        self._group_metadata()
         wanted = partition_of(partition)
         return self._assignment.start_positions.committed((wanted,)).get(wanted)
 
@@ -582,6 +601,9 @@ class Consumer(Handle):
 
     def close(self, *, commit: bool = True) -> None:
         """Stop reading, and leave the group.  A second call does nothing.
+
+        A member with a ``group_instance_id`` stays in the group, as in Kafka, until ``max_poll_interval_ms`` (5 minutes by default) have
+        passed since its last heartbeat.  Meanwhile it keeps its partitions: only a consumer with the same ``group_instance_id`` gets them.
 
         Args:
             commit: With ``enable_auto_commit``, commit what was read before leaving.

@@ -14,10 +14,13 @@ up partitions and takes them on.
 
 While other members are awaited, calls return and the next ``tend`` checks again; so any number of members may live in one thread.
 
+The first join of a dynamic member is answered at once, with its id; it then joins with this id (KIP-394).  So it can leave while its join
+waits for the other members.
+
 Eager (every assignor that is not cooperative): members give up all partitions before they join again.  Cooperative (KIP-429): members
 keep their partitions, give up only those that the new assignment lacks, and join again so that these can move.
 
-Source: KIP-62, KIP-345 (static members), KIP-429; Kafka's AbstractCoordinator.
+Source: KIP-62, KIP-345 (static members), KIP-394, KIP-429; Kafka's AbstractCoordinator.
 """
 
 import contextlib
@@ -37,6 +40,7 @@ from logdb.errors import (
     IllegalGeneration,
     InvalidMessage,
     LogdbError,
+    MemberIdRequired,
     RebalanceInProgress,
     UnknownMember,
     UnknownTopic,
@@ -126,7 +130,11 @@ class State(enum.Enum):
 
 
 class Membership:
-    """A member, or a future one; ``tend`` does the work that is due."""
+    """A member, or a future one; ``tend`` does the work that is due.
+
+    Attributes:
+        removal_is_known: If the group has removed the member, another call of the application raises it; ``tend`` then logs no warning.
+    """
 
     def __init__(
         self,
@@ -149,6 +157,7 @@ class Membership:
         self._counts: Mapping[str, int] | None = None  # as leader: the partition counts that the assignment was made from
         self._last: StickyUserData | None = None
         self._fenced: FencedInstance | None = None
+        self.removal_is_known = False
 
     @property
     def answer(self) -> "Future[Any] | None":
@@ -174,7 +183,7 @@ class Membership:
             self._step()
 
     def leave(self) -> None:
-        """Leave the group.  A static member stays in it until its session times out, and may come back."""
+        """Leave the group.  A static member stays in it until its session times out, and may come back (KIP-345)."""
         answer, (group_id, _, member_id, instance, _) = self._answer, self.metadata
         if instance is None and member_id:
             with contextlib.suppress(UnknownMember, Closed):  # the group has removed it, or the database is closed
@@ -184,10 +193,11 @@ class Membership:
         self._go_out(member_id="")
 
     def _leave_late(self, answer: "Future[JoinResult]") -> None:
-        """Leave after a join whose answer, with the member's id, came too late."""
-        if not answer.cancelled() and answer.exception() is None:
+        """Leave after a first join whose answer, with the member's id, came too late."""
+        error = None if answer.cancelled() else answer.exception()
+        if isinstance(error, MemberIdRequired):
             with contextlib.suppress(LogdbError):
-                self._session.leave_group(self.metadata.group_id, answer.result().member_id)
+                self._session.leave_group(self.metadata.group_id, error.member_id)
 
     def _go_out(self, *, member_id: str) -> None:
         self._state, self._answer, self._counts = State.OUT, None, None
@@ -208,6 +218,7 @@ class Membership:
         group_id, generation, member_id, instance, _ = self.metadata
         try:
             self._session.heartbeat(group_id, generation=generation, member_id=member_id, group_instance_id=instance)
+            self.removal_is_known = False
         except RebalanceInProgress:
             self._prepare("the group is being rebalanced")
         except (UnknownMember, IllegalGeneration, FencedInstance) as error:
@@ -215,7 +226,10 @@ class Membership:
 
     def _expelled(self, error: UnknownMember | IllegalGeneration | FencedInstance) -> None:
         """The group has removed this member."""
-        logger.warning("%s", error)
+        if isinstance(error, FencedInstance) or self.removal_is_known or self.metadata.generation < 0:
+            logger.info("%s", error)
+        else:
+            logger.warning("%s. It joins again, and records since its last commit come again", error)
         self._go_out(member_id=self.metadata.member_id if isinstance(error, IllegalGeneration) else "")
         self._last = None
         self._fenced = error if isinstance(error, FencedInstance) else None
@@ -246,6 +260,8 @@ class Membership:
                 self._sync(answer.result())
             else:
                 self._begin(answer.result())
+        except MemberIdRequired as error:
+            self._go_out(member_id=error.member_id)
         except RebalanceInProgress:
             self._prepare("the group is being rebalanced")
         except (UnknownMember, IllegalGeneration, FencedInstance) as error:
@@ -265,6 +281,7 @@ class Membership:
             rebalance_timeout_ms=self._timeout_ms,
             protocols=[(assignor.name, self._subscription(assignor, generation)) for assignor in self._assignors],
             client_id=self._client_id,
+            require_member_id=generation < 0,
         )
         self._state = State.JOINING
 
@@ -289,7 +306,7 @@ class Membership:
         """The generation begins: take the new partitions, give up those that move to others."""
         assigned = Assignment.decode(synced.assignment).partitions
         owned = set(self._share.owned())
-        self._state, self._answer = State.STABLE, None
+        self._state, self._answer, self.removal_is_known = State.STABLE, None, False
         self._last = StickyUserData(assigned, self.metadata.generation)
         wanted = self._share.topics()
         revoked = sorted(owned.difference(assigned))

@@ -186,7 +186,10 @@ class Producer(Handle, Dispatcher):
         except Exception as failure:
             if error is None:
                 raise
-            logger.error("closing %r: %s", self, failure)  # the exception of the with block is raised
+            if isinstance(error, Exception | KeyboardInterrupt):
+                error.add_note(f"and closing the producer: {failure}")
+            else:  # SystemExit, for example: Python prints none of its notes
+                logger.error("closing a producer: %s", failure)
 
     # ------------------------------------------------------------ sending: what C asks for
 
@@ -202,8 +205,7 @@ class Producer(Handle, Dispatcher):
         on_delivery: OnDelivery | None = None,
     ) -> SendFuture:
         """``send`` of a producer with interceptors."""
-        at = timestamp_ms_of(timestamp_ms)
-        given = OutgoingRecord(topic=topic, value=value, key=key, partition=partition, headers=headers, timestamp_ms=at)
+        given = OutgoingRecord(topic=topic, value=value, key=key, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
         record = outgoing(self._interceptors, given)
         if record is None:
             return _dropped(given, on_delivery)
@@ -378,7 +380,8 @@ def _dropped(record: OutgoingRecord, on_delivery: OnDelivery | None) -> SendFutu
     """The future of a record that an interceptor dropped: done, with offset -1."""
     partition = -1 if record.partition is None else record.partition
     delivery = Delivery(record.topic, partition, 0, False)
-    future = delivery._future(-1 if record.timestamp_ms is None else record.timestamp_ms)
+    at = timestamp_ms_of(record.timestamp_ms)
+    future = delivery._future(-1 if at is None else at)
     if on_delivery is not None:
         delivery._call(lambda done: on_delivery(None, done.result()), future)
     return future

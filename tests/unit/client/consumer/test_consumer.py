@@ -304,9 +304,11 @@ def test_a_seek_to_a_position_checks_its_leader_epoch(tmp_path):
             consumer.assign([T0])
             consumer.seek(T0, OffsetAndMetadata(1, 5))
             assert [record.offset for record in consumer.poll()[T0]] == [1]
-            consumer.seek(T0, OffsetAndMetadata(2, 5))
-            with pytest.raises(LogTruncated):
-                consumer.poll()
+            for offset in (2, 4):  # in the log, and after its end
+                consumer.seek(T0, OffsetAndMetadata(offset, 5))
+                with pytest.raises(LogTruncated) as caught:
+                    consumer.poll()
+                assert (caught.value.epoch_end_offset, caught.value.end_offset) == (1, 2)
 
 
 def test_positions_carry_the_leader_epoch(db):

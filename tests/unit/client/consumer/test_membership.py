@@ -1,11 +1,14 @@
 """A member's side of the group protocol, with a coordinator in memory and a clock that stands still."""
 
+from concurrent.futures import Future
+
 import pytest
 
 from logdb.client.consumer.assignors import ASSIGNORS
 from logdb.client.consumer.membership import Membership, StickyUserData
 from logdb.errors import DiskFull, FencedInstance, InconsistentProtocol, InvalidGroup
 from logdb.model import TopicPartition
+from logdb.requests.groups import JoinGroup
 from support.group_session import GroupSession
 
 TIMEOUT_MS = 10_000
@@ -131,7 +134,7 @@ def test_a_member_that_stops_is_replaced_and_learns_it(session, strategy):
     had = silent.numbers
     silent.membership.tend()
     assert silent.story[-1] == ("lost", had)
-    assert silent.membership.metadata.member_id == ""
+    assert silent.membership.metadata.member_id == "a-3", "it joins as a new member"
     settle(silent, other)
     assert sorted(silent.numbers + other.numbers) == [0, 1, 2, 3] and len(silent.numbers) == 2
 
@@ -196,10 +199,41 @@ def test_leaving_while_the_others_are_waited_for(session):
     settle(first)
     newcomer.membership.tend()
     assert newcomer.membership.answer is not None
-    newcomer.membership.leave()  # it does not know its own id yet
+    newcomer.membership.leave()
+    assert len(session.coordinator.describe("g").members) == 1, "at once, not with the next rebalance"
     settle(first)
     assert first.numbers == [0, 1, 2, 3]
-    assert len(session.coordinator.describe("g").members) == 1
+
+
+class LateSession(GroupSession):
+    """A session that answers joins when the test lets it."""
+
+    def __init__(self, **counts):
+        super().__init__(**counts)
+        self._late = []
+
+    def submit(self, request):
+        answer = super().submit(request)
+        if isinstance(request, JoinGroup):
+            self._late.append((answer, answer := Future()))
+        return answer
+
+    def answer(self):
+        answered, self._late = self._late, []
+        for answer, late in answered:
+            late.set_exception(error) if (error := answer.exception()) is not None else late.set_result(answer.result())
+
+
+def test_leaving_before_the_answer_that_has_the_members_id():
+    session = LateSession(t=4)
+    gone, other = Reader(session, "a"), Reader(session, "b")
+    gone.membership.tend()
+    gone.membership.leave()
+    session.answer()
+    for _ in range(4):
+        other.membership.tend()
+        session.answer()
+    assert other.numbers == [0, 1, 2, 3], "the group waits for no member that was given an id and has left"
 
 
 # ---------------------------------------------------------------- static members

@@ -2,11 +2,12 @@
 
 import pytest
 
+from logdb.broker.gaps import MISSING_MS
 from logdb.errors import NotLeaderOrFollower, StaleBrokerEpoch
 from logdb.model import TopicPartition
 from logdb.requests.nodes import PartitionState
 from logdb.store.protocols import LastFetch
-from logdb_replication.replica.leader import HANDOVER_MS, RETRY_MS, Effects, InSyncChange, Leader, RegisteredNode
+from logdb_replication.replica.leader import RETRY_MS, Effects, InSyncChange, Leader, RegisteredNode
 
 LAG_MS = 3_000
 BROKERS = {1: RegisteredNode(11), 2: RegisteredNode(12), 3: RegisteredNode(13)}
@@ -309,9 +310,9 @@ def test_an_older_state_or_one_of_another_epoch_changes_nothing():
 
 def test_batches_from_before_the_epoch_may_still_come_for_a_while():
     leader = led(in_sync=(1, 2))  # its epoch begins at offset 100
-    assert leader.may_send_missing(7, 99, HANDOVER_MS - 1)
+    assert leader.may_send_missing(7, 99, MISSING_MS - 1)
     assert leader.may_send_missing(7, -1, 0)  # the producer has a new epoch and no batch
-    assert not leader.may_send_missing(7, 99, HANDOVER_MS)
+    assert not leader.may_send_missing(7, 99, MISSING_MS)
     assert not leader.may_send_missing(7, 100, 0)  # it has appended here: what is missing now was never sent elsewhere
 
 
