@@ -41,7 +41,7 @@ from logdb.coordinator.effects import (
     TimerFired,
     TimerKey,
 )
-from logdb.errors import CoordinatorLoading, LogdbError, SyncFailed, release_frames
+from logdb.errors import CoordinatorLoading, LogdbError, SyncFailed, release_frames, without_frames
 from logdb.log.protocols import ReplicaLog
 from logdb.model import ProducerIdAndEpoch
 from logdb.threads import renewed
@@ -480,7 +480,7 @@ class Shard(Generic[C]):
             self._execute(action)
             return self._publish(self._step(ActionDone(action)))
         except LogdbError as error:
-            return self._note_failed(ActionFailed(action, error))
+            return self._note_failed(ActionFailed(action, without_frames(error)))
 
     def _note_failed(self, event: ActionFailed) -> deque[Action]:
         """Tell the coordinator that an action failed; before the next event, or soon, if it cannot be told now.

@@ -127,6 +127,14 @@ def test_an_action_that_fails_ends_in_an_event_too(bench):
     assert bench.keeper.failures == [bench.act_fails]
 
 
+def test_the_error_of_an_action_keeps_no_files_open(bench):
+    """Its frames have the log, whose segments may be deleted before the garbage collector frees them."""
+    bench.act_fails = errors.DiskFull("f", 1, "no room")
+    future = bench.shard.submit(Do(ticket=next(tickets), action=Note("it")))
+    assert future.exception() is bench.act_fails
+    assert bench.act_fails.__traceback__ is None
+
+
 def test_actions_that_lead_to_actions_are_a_loop(bench):
     deep = 2 * sys.getrecursionlimit()
     assert bench.shard.call(Do(ticket=next(tickets), action=CountDown(deep))) == "zero"
