@@ -36,10 +36,6 @@ AT_EACH_STEP := $(addprefix tests/,examples/test_exactly_once_sqlite.py integrat
 # Files and kills on a disk: everything else is in memory
 ON_DISK := $(addprefix tests/,crash/test_kill.py unit/segment unit/test_disk.py unit/test_io.py unit/log/test_preallocation.py unit/store/test_reserve.py)
 # A Python of another version: tests/unit, the README's code and the quick contract programs
-# Install the wheel in dist/ for this Python and glibc, without a compiler, and work with it
-TRY_WHEEL = python3 -m venv ~/try && ~/try/bin/pip install -q --only-binary :all: \
-    "$$(ls dist/logdb-*-cp3$$(python3 -c "import sys; print(sys.version_info[1])")-manylinux*_$$(uname -m).whl)[cli]" && \
-    ~/try/bin/python packaging/try_wheel.py
 ON_A_PYTHON := make quick && .venv/bin/pytest tests/integration/test_readme.py && make contract PROGRAMS="api kafka_format delivery http_door"
 PROGRAMS ?= api kafka_format kill delivery http_door kafka_clients leader_kill first_day connect spark
 BUILT := pyproject.toml setup.py $(filter-out %/_core.c,$(wildcard src/logdb/_native/*.c src/logdb/_native/*.h src/logdb/_native/*.py))
@@ -129,26 +125,25 @@ fault: .venv/dev
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/cluster/test_power_cuts.py tests/integration/cluster/test_membership_under_faults.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 --level fault -m ''
 	LOGDB_TEST_SCALE=20 $(BIN)/pytest -o faulthandler_timeout=0 -m '' tests/integration/spark/test_sinks_kill.py
+	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 -m '' tests/integration/spark/test_cluster.py
 	LOGDB_TEST_SCALE=17 $(BIN)/pytest -o faulthandler_timeout=0 tests/integration/connect/test_kills.py tests/integration/connect/test_connector_kills.py tests/integration/connect/databases/test_all_kills.py tests/integration/connect/databases/test_pipeline.py
 	$(BIN)/pytest --brokers 3 -m foreign $(MORE_ON_THREE)
 	$(MAKE) fresh pythons
 	tests/debian/run trixie 'make test'
 	$(MAKE) wheel try-wheels
 
+# CPYTHON="3.11 3.13": these versions only; HEADERS=3.12=DIRECTORY: where the Python.h of a version is
 wheel: .venv/wheels
 	rm -rf dist
-	$(BIN)/python packaging/wheels.py
+	$(BIN)/python packaging/wheels.py --cpython $(CPYTHON) --headers $(HEADERS)
 
-try-wheels:
-	tests/debian/run trixie=python3-venv '$(TRY_WHEEL)'
-	tests/debian/run sid=python3-venv '$(TRY_WHEEL)'
-	tests/aarch64/try_wheel
-	tests/musl/try_wheel
+try-wheels: .venv/wheels
+	$(BIN)/python packaging/try_wheels.py --cpython $(CPYTHON)
 
 clean:
 	rm -rf .venv build dist *.egg-info src/logdb/_native/_core.c src/logdb/_native/*.so
 	rm -rf .hypothesis .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .benchmarks
-	find src http_api kafka_api replication connect spark_source iceberg tests benches demo examples -name __pycache__ -prune -exec rm -rf {} +
+	find src http_api kafka_api replication connect spark_source iceberg tests benches demo examples packaging -name __pycache__ -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- the environment
 

@@ -40,7 +40,8 @@ def main() -> None:
             for codec in ("uncompressed", "gzip", "zstd"):
                 found = [record.value for record in db.log(codec, partition=0).read(0)]
                 assert found[: COUNT + 100] == [b"%d" % number for number in range(COUNT + 100)], codec
-        subprocess.run([sys.executable, "-m", "logdb.cli", "--data-dir", path, "verify"], check=True, stdout=subprocess.DEVNULL)
+        for arguments in (("--version",), ("--data-dir", path, "verify")):
+            subprocess.run([sys.executable, "-m", "logdb.cli", *arguments], check=True)
     libc = "glibc" if platform.libc_ver()[0] == "glibc" else "musl"
     print(f"logdb works: CPython {platform.python_version()}, {platform.machine()}, {libc}, {_core.__file__}, {_hot.__file__}")
 
