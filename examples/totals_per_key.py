@@ -95,7 +95,7 @@ def made_up_orders(count: int, customers: int, seed: int = 5) -> Iterator[tuple[
 def run_worker(url: str, worker: str) -> None:
     """The process of one worker."""
     with logdb.open(url) as db:
-        work(db, worker, idle_ms=3 * SESSION_MS)
+        work(db, worker, idle_ms=5 * SESSION_MS)
 
 
 def main() -> None:

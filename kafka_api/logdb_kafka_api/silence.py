@@ -10,11 +10,10 @@ leaves out every broker that is away, after its session of 9 s.
 Threading: any thread.  A thread of its own looks at one address, until it knows the answer.
 """
 
-import contextlib
 import socket
 import threading
 import time
-from errno import EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, ETIMEDOUT
+from errno import EADDRNOTAVAIL, EAFNOSUPPORT, EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, ETIMEDOUT
 from functools import partial
 
 from logdb.errors import ThreadUnavailable
@@ -23,6 +22,7 @@ from logdb.threads import renewed, started
 LOOK_S, SILENT_S = 5.0, 8.0
 _CONNECT_S = 1.0
 _SILENT = {EHOSTDOWN, EHOSTUNREACH, ENETUNREACH, ETIMEDOUT}
+_UNUSABLE = {EADDRNOTAVAIL, EAFNOSUPPORT}  # of an address of IPv6 where there is none: it says nothing of the other machine
 
 Address = tuple[str, int]
 
@@ -73,12 +73,12 @@ class Silence:
 
 
 def _answers(address: Address) -> bool:
-    """Whether a connection is taken or refused; True if this process cannot tell."""
-    with contextlib.suppress(OSError):
-        try:
-            socket.create_connection(address, _CONNECT_S).close()
-        except TimeoutError:
-            return False
-        except OSError as error:
-            return error.errno not in _SILENT
+    """Whether a connection is taken or refused, at one of the addresses of a name; True if this process cannot tell."""
+    try:
+        socket.create_connection(address, _CONNECT_S, all_errors=True).close()
+    except ExceptionGroup as group:
+        told = [error for error in group.exceptions if isinstance(error, OSError) and error.errno not in _UNUSABLE]
+        return not told or any(not isinstance(error, TimeoutError) and error.errno not in _SILENT for error in told)
+    except (OSError, ValueError):  # the name is unknown, or none
+        return True
     return True

@@ -21,7 +21,7 @@ from logdb.broker.broker import Broker
 from logdb.broker.dangling_transactions import DanglingTransactions
 from logdb.client.serving import make_server
 from logdb.codec import crc32c, messages
-from logdb.codec.batch import first_sequence
+from logdb.codec.batch import first_batch
 from logdb.errors import Closed, LogdbError
 from logdb.model import TopicPartition
 from logdb.requests import coding
@@ -96,7 +96,7 @@ def by_uploads(node: Node, image: bytes) -> Answer:
     """The upload is there already; the request that names it has the producer."""
     name = uuid.uuid4().hex
     node.server._named["http"].uploads.keep("", TopicPartition("t", 0), name, image)
-    body = AppendUploads([NamedUpload(name, crc32c(image))], PRODUCER, 0, first_sequence(image)[1])
+    body = AppendUploads([NamedUpload(name, crc32c(image))], PRODUCER, 0, first_batch(image).sequence)
     return posted(node, UPLOADS, "application/json", coding.encode(body))
 
 

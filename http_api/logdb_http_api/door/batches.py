@@ -7,7 +7,7 @@ from functools import partial
 
 from aiohttp import web
 
-from logdb.codec.batch import first_sequence
+from logdb.codec.batch import first_batch
 from logdb.log.isolation import IsolationLevel
 from logdb.model import Buffer, Durability, TopicPartition
 from logdb.requests.records import Produce
@@ -66,7 +66,7 @@ async def _append(request: Request, where: TopicPartition, batches: Buffer, expe
     durability, transactional_id = request.durability(), request.query("transactional_id")
     asked = Produce(*where, durability, transactional_id, expected_offset, request.flag("mirrored", default=False))
     append = partial(request.session.submit_batches, asked, batches)
-    leadership = None if request.session.replication is None else request.session.leadership(*where, first=partial(first_sequence, batches))
+    leadership = None if request.session.replication is None else request.session.leadership(*where, first=partial(first_batch, batches))
     if transactional_id is None and request.door.appends_at_once(where, durability, request.door.append_size(batches)):
         offsets = request.door.append_on_loop(append)
     else:

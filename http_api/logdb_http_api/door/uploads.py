@@ -6,6 +6,7 @@ The content is checked when it is appended.  In a cluster the leader of the part
 from aiohttp import web
 
 from logdb.codec import convert
+from logdb.codec.batch import FirstBatch
 from logdb.errors import LogdbError
 from logdb.model import ProducerIdAndEpoch, TopicPartition
 from logdb.requests.records import Produce
@@ -109,7 +110,7 @@ async def append(request: Request) -> web.StreamResponse:
             raise ApiError(422, 422, f"{name}={value}: must be in [0, {limit - 1}]")
     session = request.session
     session.authorize(Produce(*where, transactional_id=given.transactional_id))
-    first = (given.producer_id, given.sequence)
+    first = FirstBatch(given.producer_id, given.producer_epoch, given.sequence)
     leadership = None if session.replication is None else session.leadership(*where, first=lambda: first)
     uploads = request.door.uploads
     if missing := await request.call(uploads.missing, where, names):

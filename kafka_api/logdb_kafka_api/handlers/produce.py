@@ -9,7 +9,7 @@ from itertools import islice
 from typing import NamedTuple, Protocol
 
 from logdb.access.session import AuthorizedSession
-from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, first_sequence, magic_at, size_at
+from logdb.codec.batch import CODEC_MASK, CRC_FROM, LOG_APPEND_TIME, attributes_at, check, codec_of_usual, first_batch, magic_at, size_at
 from logdb.codec.messages import PRODUCE_REQUEST, PRODUCE_RESPONSE
 from logdb.errors import (
     Closed,
@@ -261,7 +261,7 @@ def _append(
         of_all = values["acks"] == OF_ALL
         leadership = None
         if session.replication is not None:
-            leadership = session.leadership(*where, acknowledged_by_all=of_all, first=partial(first_sequence, records))
+            leadership = session.leadership(*where, acknowledged_by_all=of_all, first=partial(first_batch, records))
         if log is None and codec >= 0:
             log = session.usual_log(where, to.asked.durability, topic_id)
         offsets = session.append(to.asked, records, log=log, verify_only=verify_only, topic_id=topic_id)

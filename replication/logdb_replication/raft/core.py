@@ -374,6 +374,7 @@ class Core:
     def connected(self, peer: Peer) -> None:
         """A connection to another voter is made."""
         self.connected_with.add(peer)
+        self._pieces.pop(peer, None)  # what another connection still had to send is gone
         self._tell_start(peer)
 
     def disconnected(self, peer: Peer) -> None:
@@ -675,7 +676,7 @@ class Core:
         place, at, wait_s = self._pieces.get(peer, ((0, 0), -math.inf, 0.0))
         is_under_way = place == (index, offset) and self.now - at < wait_s
         if not is_under_way:  # once more: the network may need longer for a piece, and has the former ones to carry
-            wait_s = 2 * wait_s if place == (index, offset) else PIECE_TIMEOUTS * self.patience_s
+            wait_s = 2 * wait_s if place == (index, offset) else max(wait_s, PIECE_TIMEOUTS * self.patience_s)
             self._pieces[peer] = (index, offset), self.now, wait_s
         self._want(SendPiece(peer, message, 0 if is_under_way else CHUNK_SIZE_BYTES))
 

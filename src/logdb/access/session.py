@@ -26,7 +26,7 @@ from logdb.broker.cluster_peers import OtherNodes
 from logdb.broker.gaps import is_of_leader
 from logdb.broker.metrics import Counts, Gauges, gauges
 from logdb.broker.transaction_peers import leader_address, node_address
-from logdb.codec.batch import first_sequence
+from logdb.codec.batch import FirstBatch, first_batch
 from logdb.errors import (
     AuthenticationFailed,
     Closed,
@@ -572,7 +572,7 @@ class AuthorizedSession(Handle, Session):
                 raise
             offsets = self._others(error).submit_batches(request, batches)
         except LogdbError as error:
-            self._refused(request, error, first_sequence(batches))
+            self._refused(request, error, first_batch(batches))
             raise
         self.appended(request.topic, len(offsets), len(batches))
         return offsets
@@ -586,12 +586,12 @@ class AuthorizedSession(Handle, Session):
         return log if log is not None and (not topic_id or topic_id == log.topic_id) else None
 
     def leadership(
-        self, topic: str, partition: int, *, acknowledged_by_all: bool = True, first: Callable[[], tuple[int, int]] | None = None
+        self, topic: str, partition: int, *, acknowledged_by_all: bool = True, first: Callable[[], FirstBatch] | None = None
     ) -> Leadership | None:
         """On a cluster's node, before an append: what to wait for behind it; None: the append is forwarded, and waits there.
 
         Args:
-            first: Gives the producer and the sequence of the first batch; called if the append is refused.
+            first: Says whose the first batch is; called if the append is refused.
 
         Raises:
             NotAuthorized: The principal may not append.
@@ -613,7 +613,7 @@ class AuthorizedSession(Handle, Session):
             raise
         return leadership
 
-    def _refused(self, request: Produce, error: LogdbError, first: tuple[int, int]) -> None:
+    def _refused(self, request: Produce, error: LogdbError, first: FirstBatch) -> None:
         """An append was refused: raises another error where the batches of its producer may only be out of order (``broker.gaps``)."""
         self._broker.gaps.refused(TopicPartition(request.topic, request.partition), error, first, self._broker.io.monotonic_ms())
 

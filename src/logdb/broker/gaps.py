@@ -11,7 +11,8 @@ before.
                            lost, may belong before it.  librdkafka counts a batch as stored once a later one is.  The log may have known the
                            producer, and have deleted its records.  So the least sequence that was refused is taken at its second try
 
-Only the first batch of an append is looked at: a client sends one for a partition, or several of one producer, in order.
+Only the first batch of an append is looked at: a client sends one for a partition, or several of one producer, in order.  Sequences
+that begin again at 0 after 2^31 - 1 are not put in order here.
 
 Threading: any thread.
 """
@@ -20,7 +21,7 @@ import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
-from logdb.codec.batch import first_sequence
+from logdb.codec.batch import FirstBatch, first_batch
 from logdb.errors import CorruptBatch, LogdbError, NotLeaderOrFollower, OutOfOrderSequence
 from logdb.log.producers import is_gap
 from logdb.log.protocols import ReplicaLog
@@ -33,7 +34,7 @@ _COUNT_MAX = 10_000
 
 
 class _Refused(NamedTuple):
-    """The least sequence of a producer that was refused, and until when its gaps are temporary, on the monotonic clock."""
+    """The least sequence of a producer's epoch that was refused, and until when its gaps are temporary, on the monotonic clock."""
 
     sequence: int
     until_ms: int
@@ -68,7 +69,7 @@ class Gaps:
 
     def __init__(self) -> None:
         self._lock = renewed(threading.Lock())
-        self._producers: OrderedDict[tuple[TopicPartition, int], _Refused] = OrderedDict()
+        self._producers: OrderedDict[tuple[TopicPartition, int, int], _Refused] = OrderedDict()
         self._partitions: OrderedDict[TopicPartition, int] = OrderedDict()  # until when one of its producers is among them
 
     def are_possible(self, where: TopicPartition, now_ms: int) -> bool:
@@ -84,47 +85,49 @@ class Gaps:
         Raises:
             NotLeaderOrFollower: The log does not know the producer, and these are not its first batches.
         """
-        where, (producer_id, sequence) = TopicPartition(log.topic, log.partition), first_sequence(batches)
-        if producer_id < 0 or sequence <= 0:
+        where, first = TopicPartition(log.topic, log.partition), first_batch(batches)
+        if first.producer_id < 0 or first.sequence <= 0:
             return
         with self._lock:
-            known = self._known(where, producer_id, now_ms)
-            if (known is None and not is_new) or (known is not None and sequence == known.sequence):
+            known = self._known(where, first, now_ms)
+            if (known is None and not is_new) or (known is not None and first.sequence == known.sequence):
                 return
-        if log.producer(producer_id) is not None:
+        if log.producer(first.producer_id) is not None:
             return
         with self._lock:
-            self._note(where, producer_id, sequence, known.until_ms if known is not None else now_ms + MISSING_MS)
-        raise missing(where, producer_id, 0, sequence, log.leader_epoch)
+            self._note(where, first, known.until_ms if known is not None else now_ms + MISSING_MS)
+        raise missing(where, first.producer_id, 0, first.sequence, log.leader_epoch)
 
-    def refused(self, where: TopicPartition, error: LogdbError, first: tuple[int, int], now_ms: int) -> None:
-        """Batches were refused, of which ``first`` is the producer and the sequence of the first; to be called before the error is raised.
+    def refused(self, where: TopicPartition, error: LogdbError, first: FirstBatch, now_ms: int) -> None:
+        """Batches were refused; to be called before the error is raised.
 
         Raises:
             NotLeaderOrFollower: Their sequence has a gap, which may be temporary.
         """
         if is_for_now(error):
-            producer_id, sequence = first
-            if producer_id >= 0:
+            if first.producer_id >= 0 and first.sequence >= 0:
                 with self._lock:
-                    self._note(where, producer_id, sequence, now_ms + MISSING_MS)
+                    self._note(where, first, now_ms + MISSING_MS, is_damaged=isinstance(error, CorruptBatch))
         elif isinstance(error, OutOfOrderSequence) and is_gap(error):
             with self._lock:
-                known = self._known(where, error.producer_id, now_ms)
+                known = self._known(where, first._replace(producer_id=error.producer_id), now_ms)
             if known is not None:
                 raise missing(where, error.producer_id, error.expected_sequence, error.sequence) from error
 
-    def _known(self, where: TopicPartition, producer_id: int, now_ms: int) -> _Refused | None:
-        found = self._producers.get((where, producer_id))
+    def _known(self, where: TopicPartition, first: FirstBatch, now_ms: int) -> _Refused | None:
+        found = self._producers.get((where, first.producer_id, first.producer_epoch))
         return found if found is not None and now_ms < found.until_ms else None
 
-    def _note(self, where: TopicPartition, producer_id: int, sequence: int, until_ms: int) -> None:
-        """Under ``_lock``."""
-        former = self._producers.pop((where, producer_id), None)
+    def _note(self, where: TopicPartition, first: FirstBatch, until_ms: int, *, is_damaged: bool = False) -> None:
+        """Under ``_lock``.  ``is_damaged``: so may the sequence be."""
+        key, sequence = (where, first.producer_id, first.producer_epoch), first.sequence
+        former = self._producers.pop(key, None)
         if former is not None and former.until_ms > until_ms - MISSING_MS:  # it is not over
-            sequence, until_ms = min(sequence, former.sequence), max(until_ms, former.until_ms)
-        self._producers[where, producer_id] = _Refused(sequence, until_ms)
-        self._partitions[where] = max(until_ms, self._partitions.pop(where, -1))
+            sequence = former.sequence if is_damaged else min(sequence, former.sequence)
+            until_ms = max(until_ms, former.until_ms)
+        self._producers[key] = _Refused(sequence, until_ms)
+        self._partitions[where] = max(until_ms, self._partitions.get(where, -1))  # it stays there meanwhile: others look without the lock
+        self._partitions.move_to_end(where)
         for known in (self._producers, self._partitions):
             if len(known) > _COUNT_MAX:
                 known.popitem(last=False)

@@ -139,10 +139,18 @@ def producer_ids(batches: Buffer) -> set[int]:
     return {one.producer_id for one in header_fields(batches)} - {-1}
 
 
-def first_sequence(batches: Buffer) -> tuple[int, int]:
-    """The producer and the sequence of the first batch in a buffer, which may hold hostile bytes; -1, -1 without one."""
+class FirstBatch(NamedTuple):
+    """Whose the first batch of an append is; -1 each: no producer's."""
+
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+def first_batch(batches: Buffer) -> FirstBatch:
+    """Whose the first batch in a buffer is, which may hold hostile bytes."""
     first = next(header_fields(batches), None)
-    return (-1, -1) if first is None else (first.producer_id, first.base_sequence)
+    return FirstBatch(-1, -1, -1) if first is None else FirstBatch(first.producer_id, first.producer_epoch, first.base_sequence)
 
 
 def build_batch(

@@ -1,5 +1,6 @@
 import contextlib
 import socket
+from errno import EAFNOSUPPORT, ECONNREFUSED, EMFILE, ENETUNREACH
 
 import pytest
 
@@ -65,18 +66,28 @@ def test_a_broker_that_was_back_is_looked_at_anew(full):
     until(lambda: given.is_silent(address), "it is silent")
 
 
-@pytest.mark.parametrize("number", sorted(silence._SILENT))
-def test_no_way_to_a_host_is_silence(monkeypatch, number):
-    def connect(*_):
-        raise OSError(number, "no way")
+REFUSED, UNREACHABLE, NO_IPV6 = ConnectionRefusedError(ECONNREFUSED, ""), OSError(ENETUNREACH, ""), OSError(EAFNOSUPPORT, "")
+
+
+@pytest.mark.parametrize(
+    ("errors", "answers"),
+    [
+        *(([OSError(number, "no way")], False) for number in sorted(silence._SILENT)),
+        ([TimeoutError("timed out"), NO_IPV6], False),
+        ([REFUSED, UNREACHABLE], True),
+        ([UNREACHABLE, REFUSED], True),
+        ([NO_IPV6], True),
+        ([OSError(EMFILE, "too many")], True),
+    ],
+)
+def test_one_address_of_a_name_is_enough(monkeypatch, errors, answers):
+    def connect(*_, **__):
+        raise ExceptionGroup("create_connection failed", errors)
 
     monkeypatch.setattr(socket, "create_connection", connect)
-    assert not silence._answers(("192.0.2.1", 9092))
+    assert silence._answers(("name", 9092)) == answers
 
 
-def test_what_this_process_cannot_tell_is_no_silence(monkeypatch):
-    def connect(*_):
-        raise socket.gaierror(-2, "Name or service not known")
-
-    monkeypatch.setattr(socket, "create_connection", connect)
-    assert silence._answers(("nowhere.invalid", 9092))
+@pytest.mark.parametrize("host", ["nowhere.invalid", "a..b"])
+def test_what_this_process_cannot_tell_is_no_silence(host):
+    assert silence._answers((host, 9092))
