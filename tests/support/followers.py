@@ -36,9 +36,10 @@ def open_replica(path: str | os.PathLike[str], *, limited: bool = False, **optio
     store = Store.open(path, replicated=True, **options)
     opened = store.writer.logs
     begin = opened._begin
-    opened._begin = lambda log: (begin(log), log.lead())
-    for log in list(store.open_logs.values()):  # a thread in the background was first
-        log.lead()
+    with store._state.topics_lock:  # of each opening
+        opened._begin = lambda log: (begin(log), log.lead())
+        for log in list(store.open_logs.values()):  # a thread in the background was first
+            log.lead()
     return (Bare if limited else Unlimited)(store)
 
 
