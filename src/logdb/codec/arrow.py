@@ -1,7 +1,8 @@
 """Records as a stream of Arrow batches of about 64 k rows.
 
 Chunks of record batches are collected in units.  A unit is decompressed and decoded as a whole.  If there is more than one compressed
-unit, several threads do that, while the caller's thread reads the next one.  At most ``_THREAD_COUNT`` units wait in memory.
+unit of large record batches, several threads do that, while the caller's thread reads the next one.  At most ``_THREAD_COUNT`` units wait
+in memory.
 
 pyarrow is imported by the first call.
 """
@@ -10,6 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from logdb.codec import convert
@@ -29,6 +31,7 @@ _ROWS = 1 << 16  # of an Arrow batch, about
 _UNIT_SIZE_BYTES = 4 << 20  # of record batches as they are stored
 _IMAGES_SIZE_BYTES = 16 << 20  # of decompressed record batches that become one Arrow batch
 _DECODED_SIZE_BYTES = 64 << 20  # that a unit may hold decoded before its batches are taken
+_THREADED_SIZE_BYTES = 16 << 10  # of a record batch as it is stored: with smaller ones threads wait for each other longer than they gain
 _CPU_COUNT = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _THREAD_COUNT = min(4, _CPU_COUNT)
 
@@ -301,7 +304,7 @@ def _in_threads(decoder: _Decoder, units: Iterator[_Unit]) -> "Iterator[pyarrow.
 
     try:
         for unit in units:
-            if not waiting and not unit.codecs & ~1:  # to decode it takes as long as to hand it over
+            if not waiting and not _is_for_threads(unit):
                 yield from decoder.batches(unit, 0)
                 continue
             if len(waiting) == 1 and waiting[0][1] is None:  # there is a second one
@@ -317,6 +320,14 @@ def _in_threads(decoder: _Decoder, units: Iterator[_Unit]) -> "Iterator[pyarrow.
         raise
     while waiting:
         yield from first()
+
+
+def _is_for_threads(unit: _Unit) -> bool:
+    """Whether a unit takes less time in a thread of its own: it is compressed, and its first record batches are large."""
+    if not unit.codecs & ~1:
+        return False
+    sizes = [batch.size_bytes for _, batch in islice(convert.headers(unit.batches), 8)]
+    return sum(sizes) >= _THREADED_SIZE_BYTES * len(sizes)
 
 
 def _submitted(decoder: _Decoder, unit: _Unit) -> "tuple[_Unit, Future[tuple[list[pyarrow.RecordBatch], int]] | None]":

@@ -128,7 +128,7 @@ class Lookups:
                 with ``schema`` all but the value, too.
             isolation_level: As ``read``.
             schema: Columns to make of values, as ``Database.read_arrow``.
-            use_threads: Decompress and decode in several threads.
+            use_threads: Decompress and decode in several threads, where record batches are large (16 KiB or more, as they are stored).
 
         Returns:
             A reader, which duckdb, polars and pandas take as it is, once: a second query on it finds no rows.  ``read_all`` gives a

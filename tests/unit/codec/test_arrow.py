@@ -1,8 +1,10 @@
 """Arrow columns against the records that went in, read back by pyarrow with full validation."""
 
+import random
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import Any
@@ -163,6 +165,7 @@ def test_chunks_become_batches_of_many_rows(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("use_threads", [False, True])
 def test_compressed_batches_are_decoded_beside_others(codec: int, use_threads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "_ROWS", 650)
+    monkeypatch.setattr(arrow, "_THREADED_SIZE_BYTES", 0)
     values = [b"value %d" % n for n in range(2000)]
     chunks = []
     for at in range(0, len(values), 50):
@@ -176,9 +179,28 @@ def test_compressed_batches_are_decoded_beside_others(codec: int, use_threads: b
     assert table["value"].num_chunks == 4
 
 
+@pytest.mark.parametrize(("size_bytes", "is_threaded"), [(100, False), (60_000, True)])
+def test_large_record_batches_are_decoded_in_threads(size_bytes: int, is_threaded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow, "_CPU_COUNT", 2)
+    monkeypatch.setattr(arrow, "_ROWS", 1)
+    asked = []
+    monkeypatch.setattr(arrow._threads.pool, "submit", lambda *given: asked.append(given) or _done(given))
+    chunks = [convert.compress_batches(encode_log([[random.randbytes(size_bytes)]], base_offset=at), 4) for at in range(4)]
+    assert arrow.record_batches(chunks, 0, OFFSET_MAX, ["offset"]).read_all()["offset"].to_pylist() == [0, 1, 2, 3]
+    assert bool(asked) == is_threaded
+
+
+def _done(given: tuple[Callable[..., object], Any, Any]) -> Future[object]:
+    decode, *arguments = given
+    future = Future[object]()
+    future.set_result(decode(*arguments))
+    return future
+
+
 @pytest.mark.parametrize("use_threads", [False, True])
 def test_rows_before_the_damage_are_given(use_threads: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "_ROWS", 50)
+    monkeypatch.setattr(arrow, "_THREADED_SIZE_BYTES", 0)
 
     def chunks() -> Iterator[bytes]:
         for at in range(0, 150, 10):
@@ -204,6 +226,7 @@ def test_a_batch_that_expands_too_much_is_refused() -> None:
 def test_what_expands_much_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "_IMAGES_SIZE_BYTES", 20_000)
     monkeypatch.setattr(arrow, "_DECODED_SIZE_BYTES", 50_000)
+    monkeypatch.setattr(arrow, "_THREADED_SIZE_BYTES", 0)
     chunk = b"".join(convert.compress_batches(encode_log([[b"v" * 10_000]], base_offset=n), 4) for n in range(50))
     counts = [batch.num_rows for batch in arrow.record_batches([chunk, chunk], 0, 99, ["value"])]
     assert counts == [2] * 50
