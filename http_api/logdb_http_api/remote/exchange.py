@@ -48,7 +48,7 @@ _ELECTION_PAUSE_S_MAX = 0.1
 _LED_ELSEWHERE = (NotLeaderOrFollower, NotCoordinator)
 _NOT_YET = (*_LED_ELSEWHERE, CoordinatorLoading, OffsetNotAvailable, NotEnoughReplicas, NotEnoughReplicasAfterAppend)
 """The refusals of a node after which the same request may succeed soon, there or elsewhere."""
-_AFTER_APPEND = (NotEnoughReplicasAfterAppend, NotLeaderAfterAppend)
+AFTER_APPEND = (NotEnoughReplicasAfterAppend, NotLeaderAfterAppend)
 """Those of a request that was carried out, as far as the node can tell."""
 _TRY_S = 5.0  # how long one node of a cluster may take, if the request may be sent to another
 _FRAME_TRIES_MAX = 5
@@ -167,7 +167,7 @@ class Exchange(Generic[R]):
         """
         if isinstance(error, OutOfOrderSequence):
             return self._safe and self._redirect_count != self._connections.redirect_count
-        return isinstance(error, _NOT_YET) and (self._safe or not isinstance(error, _AFTER_APPEND))
+        return isinstance(error, _NOT_YET) and (self._safe or not isinstance(error, AFTER_APPEND))
 
     def _follow(self, error: LogdbError, said_by: Address) -> None:
         """Send the request to the server that leads what it is about, or wait until there is one.
@@ -177,7 +177,7 @@ class Exchange(Generic[R]):
         """
         former, self._leader = self._leader, None
         self._sent_count -= 1  # it was answered
-        self.repeated |= isinstance(error, _AFTER_APPEND)
+        self.repeated |= isinstance(error, AFTER_APPEND)
         if isinstance(error, _LED_ELSEWHERE):
             self._leader = self._connections.redirected(self._request.key, vars(error).get("leader_address"))
         left_s = self._until - time.monotonic()

@@ -14,8 +14,6 @@ from logdb.errors import (
     CommitTimeout,
     InvalidAnswer,
     LogdbError,
-    NotEnoughReplicasAfterAppend,
-    NotLeaderAfterAppend,
     ServerUnavailable,
     UnexpectedOffset,
 )
@@ -23,13 +21,13 @@ from logdb.model import COMPRESSION_TYPES, Buffer, Durability, LogConfig, Produc
 from logdb.requests.records import Produce
 from logdb_http_api.remote.batch_requests import Appended, ProduceRequest
 from logdb_http_api.remote.connections import Connections
-from logdb_http_api.remote.exchange import Exchange
+from logdb_http_api.remote.exchange import AFTER_APPEND, Exchange
 
 _REQUESTS_MAX = BATCHES_MAX
 REQUEST_BATCHES_MAX = BATCHES_MAX // _REQUESTS_MAX
 _MEMORY_COUNT = _REQUESTS_MAX + 1
 _SEQUENCE_MASK = 2**31 - 1
-_UNKNOWN = (ServerUnavailable, CommitTimeout, NotEnoughReplicasAfterAppend, NotLeaderAfterAppend, InvalidAnswer)
+_UNKNOWN = (*AFTER_APPEND, ServerUnavailable, CommitTimeout, InvalidAnswer)
 """The errors after which the log may have the batches of a request that was sent."""
 
 

@@ -656,8 +656,17 @@ def test_an_append_whose_leader_was_replaced_is_no_call_to_make_again(server, mo
         append(session, request, batches, **options)
         raise errors.pop() if errors else later.with_traceback(None)
 
+    follow, refusals = Exchange._follow, []
+
+    def out_of_time(exchange, error, said_by):
+        refusals.append(error)
+        if len(refusals) == 2:
+            exchange._until = 0.0
+        follow(exchange, error, said_by)
+
     monkeypatch.setattr(AuthorizedSession, "append", replaced)
-    with logdb.open(server.url, timeout_ms=1_000) as db:
+    monkeypatch.setattr(Exchange, "_follow", out_of_time)
+    with logdb.open(server.url) as db:
         with pytest.raises(type(later)) as caught:
             db.log("t").append(b"once")
         assert not caught.value.retriable

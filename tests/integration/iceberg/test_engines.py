@@ -1,34 +1,15 @@
 """What engines read of a table is what the log has, record by record, after appends, compaction and deletions."""
 
-import duckdb
-import polars as pl
 import pytest
 
 import logdb
 from support.iceberg import logged, rows, table
+from support.iceberg_engines import by_duckdb, by_polars, by_polars_with_pyiceberg, by_pyiceberg
 
 CONFIG = {
     "segment.bytes": 2_000, "logdb.iceberg.mode": "key_value",
     "cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 1,
 }  # fmt: skip
-
-
-def by_pyiceberg(found):
-    return found.scan().to_arrow()
-
-
-def by_polars(found):
-    return pl.scan_iceberg(found, reader_override="native").collect().to_arrow()
-
-
-def by_polars_with_pyiceberg(found):
-    return pl.scan_iceberg(found, reader_override="pyiceberg").collect().to_arrow()
-
-
-def by_duckdb(found):
-    """Its extension for Iceberg is no package that can be installed here: it reads the files that the snapshot names."""
-    paths = [task.file.file_path.removeprefix("file://") for task in found.scan().plan_files()]
-    return duckdb.read_parquet(paths).to_arrow_table() if paths else found.schema().as_arrow().empty_table()
 
 
 @pytest.mark.parametrize("read", [by_pyiceberg, by_polars, by_polars_with_pyiceberg, by_duckdb])

@@ -13,7 +13,9 @@ from logdb import serde
 from logdb.codec import parquet
 from logdb.codec.times import EARLIEST_MS, LATEST_MS
 from logdb_iceberg import tables, tail
+from support import iceberg_engines
 from support.iceberg import table
+from support.iceberg_engines import by_polars, by_polars_with_pyiceberg, by_pyiceberg
 
 NOW, YEAR_1, YEAR_10000 = 1_700_000_000_000, -62_135_596_800_000, 253_402_300_800_000
 TIMES = [-1, -2, NOW, YEAR_1, YEAR_1 - 1, YEAR_10000, EARLIEST_MS, EARLIEST_MS - 1, -(2**63), LATEST_MS, LATEST_MS + 1, 2**63 - 1, 0]
@@ -21,22 +23,9 @@ SCHEMA = json.dumps({"type": "record", "name": "r", "fields": [{"name": "n", "ty
 ANY = {"message.timestamp.after.max.ms": 2**63 - 1, "segment.bytes": 2_000}
 
 
-def by_pyiceberg(found):
-    return found.scan().to_arrow()
-
-
-def by_polars(found):
-    return pl.scan_iceberg(found, reader_override="native").collect().to_arrow()
-
-
-def by_polars_with_pyiceberg(found):
-    return pl.scan_iceberg(found, reader_override="pyiceberg").collect().to_arrow()
-
-
 def by_duckdb(found):
-    paths = [task.file.file_path.removeprefix("file://") for task in found.scan().plan_files()]
-    assert len(duckdb.read_parquet(paths).fetchall()) == len(TIMES)  # as Python's objects
-    return duckdb.read_parquet(paths).to_arrow_table()
+    assert len(duckdb.read_parquet(iceberg_engines.data_files(found)).fetchall()) == len(TIMES)  # as Python's objects
+    return iceberg_engines.by_duckdb(found)
 
 
 @pytest.fixture
